@@ -53,6 +53,7 @@ CHECKS = (
     Check("hybrid-serial", "hybrid", 53, 12, ("overlap=no",)),
     Check("eagle-1", "eagle", 16, 20),
     Check("eagle-2", "eagle", 17, 20),
+    Check("eagle-radix", "eagle", 61, 12, ("radix=yes",)),
     Check("eagle-eager", "eagle", 23, 12, ("graphs=no",)),
     Check("mimo", "mimo", 42, 12),
     Check("eagle3-eager", "eagle3", 41, 12, ("graphs=no",)),

@@ -15,6 +15,7 @@ import torch
 from msgspec.structs import replace
 from safetensors.numpy import load_file, save_file
 
+from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint, States
 from draftproof.properties.values.script import RequestScript, RoundScript, Script
 from draftproof.subjects.making import SettingError
@@ -25,6 +26,7 @@ from draftproof.subjects.sglang.live.taps import GraphTaps, TappedForward
 from tests.named import named
 
 STEPS, PAGES, VOCAB = 2, 64, 50
+SWITCHES = {"graphs": True, "overlap": True, "radix": False, "kernels": "native"}
 
 
 def write_head(folder: Path, architecture: str) -> Path:
@@ -71,7 +73,7 @@ def test_setting_out_of_range() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="of a machine without a GPU")
 def test_without_a_gpu() -> None:
-    spec = engine.SglangSpec("m", "float32", "EAGLE", "", 3, 1, 64, graphs=True, overlap=True, kernels="native")
+    spec = engine.SglangSpec("m", "float32", "EAGLE", "", 3, 1, 64, **SWITCHES)
     with pytest.raises(engine.SglangStartError, match=r"SGLang needs a GPU, and torch finds none"):
         engine.start(spec)
 
@@ -92,7 +94,7 @@ class Scheduler:
         self.draft_worker = SimpleNamespace(draft=self.draft, draft_runner=self.tp_worker.model_runner)
         self.send_to_detokenizer = SimpleNamespace()
         self.forwards: list[TappedForward] = []
-        self.req, self.length = None, 0
+        self.req, self.length, self.cached = None, 0, 0
 
     def flush_cache(self) -> None:
         self.req = None
@@ -120,7 +122,8 @@ class Scheduler:
             return None
         prompt = self.req.given.prompt
         mode = SimpleNamespace(is_extend=lambda: not self.ran, is_idle=lambda: False)
-        lens = {"prefix_lens": [0], "extend_lens": [len(prompt)], "req_pool_indices": torch.tensor([1])}
+        cached = self.cached
+        lens = {"prefix_lens": [cached], "extend_lens": [len(prompt) - cached], "req_pool_indices": torch.tensor([1])}
         return SimpleNamespace(reqs=[self.req], forward_mode=mode, seq_lens=torch.tensor([self.length]), **lens)
 
     def run_batch(self, batch):
@@ -168,9 +171,7 @@ def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> d
         engine, "request_of", lambda rid, prompt, budget, stop: SimpleNamespace(rid=rid, prompt=prompt, budget=budget)
     )
     monkeypatch.setattr(driving.SglangDriver, "_begin", lambda self, scenario: None)
-    return driving.SglangDriver(
-        engine.SglangSpec("m", "float32", "EAGLE", "", STEPS, 1, 64, graphs=True, overlap=True, kernels="native")
-    )
+    return driving.SglangDriver(engine.SglangSpec("m", "float32", "EAGLE", "", STEPS, 1, 64, **SWITCHES))
 
 
 def asked(forced: tuple[int, ...] | None):
@@ -218,6 +219,26 @@ def test_a_draft_of_few_tokens_proposes_ids_of_the_target(driver: driving.Sglang
     assert {value[0] for value in of(driver.run(*asked(None)), "draft.step.proposal").values()} == {4}
     driver._draft_ids = 3 * np.arange(VOCAB)
     assert {value[0] for value in of(driver.run(*asked(None)), "draft.step.proposal").values()} == {12}
+
+
+def test_what_a_prefix_cache_served(driver: driving.SglangDriver) -> None:
+    """Entries of the whole prompt are read, although one token of three was run."""
+    driver._scheduler.cached = 2
+    seen = driver.run(*asked(None))
+    assert of(seen, "round.cached") == {(0, -1): 2}
+    (rows,) = [one.value for one in seen if one.channel == "round.rows" and one.key.round == 0]
+    assert rows.count == 1
+    assert [row for number, row in of(seen, "commit.kv") if not number] == [0, 1, 2]
+
+
+def test_no_radix_cache_of_a_hybrid(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"linear_conv_kernel_dim": 4}))
+    scenario = named("eagle_padded")
+    made = replace(
+        scenario, model=Checkpoint(path=str(tmp_path), vocab=VOCAB), draft=CheckpointDraft(path="", built_in=True)
+    )
+    with pytest.raises(engine.SglangStartError, match="radix cache of a hybrid is not driven"):
+        sglang(radix="yes").run(made, Script(requests=()))
 
 
 def test_an_engine_that_did_not_start_says_so_again(monkeypatch: pytest.MonkeyPatch) -> None:

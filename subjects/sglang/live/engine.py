@@ -55,6 +55,7 @@ class SglangSpec(NamedTuple):
     tokens: int
     graphs: bool
     overlap: bool
+    radix: bool
     kernels: Kernels
 
 
@@ -116,7 +117,7 @@ def _fields(spec: SglangSpec) -> dict[str, Any]:
         "chunked_prefill_size": spec.tokens,
         "disable_piecewise_cuda_graph": True,
         "disable_custom_all_reduce": True,
-        "disable_radix_cache": True,
+        "disable_radix_cache": not spec.radix,
         "disable_cuda_graph": not spec.graphs,
         "disable_overlap_schedule": not spec.overlap,
         "log_level": "error",

@@ -63,6 +63,8 @@ def _of_host(launch: RanBatch, steps: int, page_size: int) -> Iterator[Observati
         i, r = row.one.index, row.round
         count = row.count if row.is_prefill else steps
         yield Observation("round.rows", Key(i, r, step=row.chunk), BatchRow(place, count, int(r > 0), 0, launch.step))
+        if row.is_prefill and not row.chunk:
+            yield Observation("round.cached", Key(i, 0), row.first)
         if not row.is_last:
             continue
         for column, slot in enumerate(row.slots[::page_size]):
@@ -160,7 +162,8 @@ def _states(launch: RanBatch) -> Iterator[Observation]:
 
 
 def _entries(name: str, row: BatchedRow, pool: EntryPool) -> Iterator[Observation]:
-    positions = np.arange(row.first, row.first + row.kept)
+    """Yield what a launch committed, and with a prompt's first chunk what a prefix cache served of it."""
+    positions = np.arange(0 if row.is_prefill and not row.chunk else row.first, row.first + row.kept)
     for layer, entries in pool.read(row.slots[positions]):
         for position, entry in zip(positions, entries, strict=True):
             yield Observation(name, Key(row.one.index, row.round, layer=layer, row=int(position)), vector(entry))

@@ -27,8 +27,8 @@ class SglangEngine(Subject):
 
     `release` is one that was unpacked in the folder `engines`, or "" for what this Python has installed. `steps` drafts
     are made and verified in every round, on pages of `page_size` tokens; `graphs` "no" and `overlap` "no" turn CUDA
-    graphs and overlap scheduling off. `kernels` "native" takes norms, activations and rotary embedding from SGLang's
-    own code in torch, since its kernels for these take no float32.
+    graphs and overlap scheduling off, `radix` "yes" turns the radix cache on. `kernels` "native" takes norms,
+    activations and rotary embedding from SGLang's own code in torch, since its kernels for these take no float32.
     """
 
     packages = ("sglang", "sglang-kernel", "torch", "triton", "transformers")
@@ -41,6 +41,7 @@ class SglangEngine(Subject):
         page_size: str = "1",
         graphs: YesOrNo = "yes",
         overlap: YesOrNo = "yes",
+        radix: YesOrNo = "no",
         kernels: engine.Kernels = "native",
     ) -> None:
         if release:
@@ -48,7 +49,7 @@ class SglangEngine(Subject):
         self.name = " ".join(("sglang", release)).strip()
         self._steps, size = whole("steps", steps, 1, 16), whole("page_size", page_size, 1, 256)
         self._page_size, self._graphs, self._overlap = size, graphs == "yes", overlap == "yes"
-        self._kernels = kernels
+        self._radix, self._kernels = radix == "yes", kernels
         self.limits = Limits(
             models=("checkpoint",),
             architectures=_ARCHITECTURES,
@@ -61,6 +62,7 @@ class SglangEngine(Subject):
             max_rows=engine.MAX_ROWS,
             allocation="ahead",
             chunks="own",
+            own_prefix_cache=self._radix,
             persistent=True,
             variants=(),
             finish="uncut",
@@ -76,6 +78,7 @@ class SglangEngine(Subject):
         tapped = _TARGET | kind.tapped if scenario.taps else frozenset()
         if kind.hidden != "last":
             tapped -= {"verify.hidden"}  # what the target hands over is not its last state
+        tapped |= {"round.cached"} if self._radix else frozenset()
         if not engine.is_hybrid(scenario.model.path):
             return _HOST | _ROUNDS | tapped
         # SGLang has snapshots, whatever a scenario says; the definition has rows of them where the scenario has.
@@ -108,6 +111,8 @@ class SglangEngine(Subject):
         assert isinstance(model, Checkpoint)
         assert isinstance(draft, CheckpointDraft)
         kind = algorithm(draft)
+        if self._radix and engine.is_hybrid(model.path):
+            raise engine.SglangStartError("the radix cache of a hybrid is not driven: expected --set radix=no")
         return engine.SglangSpec(
             model=model.path,
             dtype=model.dtype,
@@ -118,5 +123,6 @@ class SglangEngine(Subject):
             tokens=_TOKENS,
             graphs=self._graphs,
             overlap=self._overlap,
+            radix=self._radix,
             kernels=self._kernels,
         )

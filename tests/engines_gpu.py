@@ -2,8 +2,7 @@
 
     python -P tests/engines_gpu.py PACKS OUT [--releases 0.5.13,0.5.11] [--only WORD] [--most 6]
 
-PACKS is what `draftproof lab engines pack` wrote. OUT gets NAME.log and NAME.json of every check, and results.md. The
-first two checks of a release, "warm", run before the others: kernels are compiled for the first ones.
+PACKS is what `draftproof lab engines pack` wrote. OUT gets NAME.log and NAME.json of every check, and results.md.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -34,66 +33,82 @@ MISTAKEN = "0.5.13"
 
 
 class Check(NamedTuple):
-    """One check: of what kind, with how many scenarios and which settings; `mistake` is one that must be found."""
+    """One check: of what kind, with how many scenarios and which settings; or `mistakes`, which are to be found."""
 
     name: str
     kind: str
-    seed: int
-    examples: int
+    seed: int = 0
+    examples: int = 0
     settings: tuple[str, ...] = ()
-    mistake: str = ""
+    mistakes: tuple[str, ...] = ()
 
 
 CHECKS = (
-    Check("warm-eagle", "eagle", 1, 2),
-    Check("warm-hybrid", "hybrid", 2, 2),
+    Check("eagle-1", "eagle", 16, 20),
     Check("hybrid-1", "hybrid", 51, 20),
     Check("hybrid-2", "hybrid", 55, 20),
     Check("hybrid-eager", "hybrid", 52, 12, ("graphs=no",)),
-    Check("hybrid-serial", "hybrid", 53, 12, ("overlap=no",)),
-    Check("eagle-1", "eagle", 16, 20),
+    Check("hybrid-serial", "hybrid", 66, 12, ("overlap=no",)),
     Check("eagle-2", "eagle", 17, 20),
     Check("eagle-radix", "eagle", 61, 12, ("radix=yes",)),
     Check("eagle-eager", "eagle", 23, 12, ("graphs=no",)),
     Check("mimo", "mimo", 42, 12),
     Check("eagle3-eager", "eagle3", 41, 12, ("graphs=no",)),
 )
-_EAGLE = (
-    *("draft-positions-one-ahead", "draft-hidden-of-the-row-before", "draft-slots-of-the-row-before"),
-    *("draft-ids-of-the-row-before", "verify-positions-one-ahead", "verify-slots-of-the-row-before"),
-    *("accepted-one-less", "accept-index-one-behind", "extend-selects-the-row-before", "chunk-end-sampled"),
-    *("extend-positions-one-ahead", "padding-writes-over-an-entry"),
-)
-_HYBRID = ("state-not-committed", "state-one-step-too-far", "state-of-the-row-before", "state-told-one-less")
 MISTAKES = (
-    *(Check(f"mistake-{name}", "eagle", 22, 6, (), name) for name in _EAGLE),
-    *(Check(f"mistake-{name}", "hybrid", 54, 6, (), name) for name in _HYBRID),
+    Check(
+        "mistakes-of-drafts",
+        "eagle",
+        mistakes=(
+            *("draft-positions-one-ahead", "draft-hidden-of-the-row-before", "draft-slots-of-the-row-before"),
+            *("draft-ids-of-the-row-before", "extend-selects-the-row-before", "extend-positions-one-ahead"),
+        ),
+    ),
+    Check(
+        "mistakes-of-verify",
+        "eagle",
+        mistakes=(
+            *("verify-positions-one-ahead", "accepted-one-less", "accept-index-one-behind", "chunk-end-sampled"),
+            *("padding-writes-over-an-entry", "verify-slots-of-the-row-before"),
+        ),
+    ),
+    Check(
+        "mistakes-of-states",
+        "hybrid",
+        mistakes=(
+            *("state-not-committed", "state-one-step-too-far", "state-of-the-row-before", "state-told-one-less"),
+        ),
+    ),
 )
+_HEAD_START = 30.0
+"""So many seconds the first two checks run alone: what they compile, the others need not."""
 
 
 class Ended(NamedTuple):
-    """How a check ended: its code, None where its time was over, and what failed first."""
+    """How a check ended: its code, None where its time was over, and what was not kept."""
 
     release: str
     check: Check
     code: int | None
     seconds: float
-    first: str
+    found: str
 
 
 def words(check: Check, release: str, checkpoints: Path, engines: Path, out: Path) -> list[str]:
-    """Return the command line of a check, without the program."""
+    """Return the command line of a check."""
+    result = str(out / f"{release}-{check.name}.json")
+    if check.mistakes:
+        script = str(Path(__file__).with_name("mistakes_gpu.py"))
+        told = (check.kind, str(checkpoints), release, str(engines), result)
+        return [sys.executable, "-P", script, *told, *check.mistakes]
     target, options, head = DRAFTS[check.kind]
-    subject = "mistaken_sglang:Mistaken" if check.mistake else "sglang"
-    settings = [f"release={release}", f"engines={engines}", *check.settings]
-    settings += [f"mistake={check.mistake}"] if check.mistake else []
-    return [
+    settings = (f"release={release}", f"engines={engines}", *check.settings)
+    return draftproof(
         *("check", "--model", str(checkpoints / target), *options),
         *(("--draft-model", str(checkpoints / head)) if head else ()),
-        *("--subject", subject, "--python", sys.executable, *(word for one in settings for word in ("--set", one))),
-        *("--seed", str(check.seed), "--examples", str(check.examples), "--debug"),
-        *("--json", str(out / f"{release}-{check.name}.json")),
-    ]
+        *("--subject", "sglang", "--python", sys.executable, *(word for one in settings for word in ("--set", one))),
+        *("--seed", str(check.seed), "--examples", str(check.examples), "--debug", "--json", result),
+    )
 
 
 def listed(releases: Sequence[str], only: str, most: int) -> list[tuple[str, Check]]:
@@ -108,14 +123,19 @@ def draftproof(*given: str) -> list[str]:
     return [sys.executable, "-P", "-m", "draftproof.cli", *given]
 
 
-def first_failure(path: Path) -> str:
-    """Return the first contract that a result says is not kept, and what was found."""
+def outcome(path: Path) -> str:
+    """Return the contracts that a result says are not kept, or of every mistake the first that was not."""
     try:
-        contracts = json.loads(path.read_text())["contracts"]
-    except (OSError, ValueError, KeyError):
+        told = json.loads(path.read_text())
+    except (OSError, ValueError):
         return ""
-    bad = [one for one in contracts if one["verdict"] in ("FAIL", "CRASH", "HANG")]
-    return ", ".join(f"{one['verdict']} {one['name']}" for one in bad[:6])
+    if isinstance(told, dict):
+        bad = [one for one in told["contracts"] if one["verdict"] in ("FAIL", "CRASH", "HANG")]
+        return ", ".join(f"{one['verdict']} {one['name']}" for one in bad[:6])
+    firsts: dict[str, str] = {}
+    for one in told:
+        firsts[one["mistake"]] = firsts.get(one["mistake"], "") or one["first"]
+    return ", ".join(f"{name}: {first or 'nothing'}" for name, first in firsts.items())
 
 
 class Run:
@@ -134,18 +154,18 @@ class Run:
             subprocess.run(draftproof(*given), env=self._environment, check=True)
 
     def all_of(self, found: Sequence[tuple[str, Check]], at_once: int) -> list[Ended]:
-        """Run checks, those that warm up before the others, and return how each ended."""
-        first = [(release, check) for release, check in found if check.name.startswith("warm")]
+        """Run checks, the first two before the others, and return how each ended."""
         with ThreadPoolExecutor(at_once) as pool:
-            ended = list(pool.map(self._one, first))
-            return ended + list(pool.map(self._one, [one for one in found if one not in first]))
+            begun = [pool.submit(self._one, one) for one in found[:2]]
+            wait(begun, _HEAD_START)
+            return [one.result() for one in [*begun, *(pool.submit(self._one, one) for one in found[2:])]]
 
     def _one(self, found: tuple[str, Check]) -> Ended:
         release, check = found
         started, left = time.monotonic(), self._end - time.monotonic()
         if left < 1:
             return Ended(release, check, None, 0.0, "no time was left")
-        line = draftproof(*words(check, release, self._checkpoints, self._engines, self._out))
+        line = words(check, release, self._checkpoints, self._engines, self._out)
         with (self._out / f"{release}-{check.name}.log").open("w") as log:
             ran = subprocess.Popen(line, stdout=log, stderr=log, env=self._environment, start_new_session=True)
             try:
@@ -156,7 +176,7 @@ class Run:
                     os.killpg(ran.pid, signal.SIGKILL)
                 ran.wait()
         seconds = time.monotonic() - started
-        ended = Ended(release, check, code, seconds, first_failure(self._out / f"{release}-{check.name}.json"))
+        ended = Ended(release, check, code, seconds, outcome(self._out / f"{release}-{check.name}.json"))
         print(row(ended), flush=True)
         return ended
 
@@ -165,7 +185,7 @@ def row(ended: Ended) -> str:
     """Return a line of the table."""
     code = "no time" if ended.code is None else str(ended.code)
     settings = " ".join(ended.check.settings)
-    return f"| {ended.release} | {ended.check.name} | {settings} | {code} | {ended.seconds:.0f} | {ended.first} |"
+    return f"| {ended.release} | {ended.check.name} | {settings} | {code} | {ended.seconds:.0f} | {ended.found} |"
 
 
 def main() -> int:

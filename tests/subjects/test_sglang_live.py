@@ -317,8 +317,6 @@ def test_states_of_a_launch(driver: driving.SglangDriver) -> None:
     assert [states[r, 0][-1] - states[0, 0][-1] for r in range(4)] == [0, 1, 2, 3]
     rows = {one.key.row for one in seen if one.channel == "commit.intermediate" and one.key.round == 1}
     assert rows == set(range(STEPS + 1))
-    finals = [one for one in seen if one.channel == "commit.final"]
-    assert [(one.key.round, one.key.layer) for one in finals] == [(3, layer) for layer in LAYERS]
 
 
 def test_prompts_run_in_the_recurrent_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,4 +355,4 @@ def test_rows_of_states_are_told_where_they_are_defined(tmp_path: Path) -> None:
     snapshot, replay = (replace(scenario, states=States(commit=commit)) for commit in ("snapshot", "replay"))
     subject = sglang()
     assert subject.channels(snapshot) - subject.channels(replay) == {"commit.intermediate"}
-    assert {"commit.state", "commit.final", "commit.step_index"} < subject.channels(replay)
+    assert {"commit.state", "commit.step_index"} < subject.channels(replay)

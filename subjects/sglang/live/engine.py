@@ -112,7 +112,7 @@ def _fields(spec: SglangSpec) -> dict[str, Any]:
         "max_total_tokens": spec.tokens,
         "max_running_requests": MAX_ROWS,
         "max_mamba_cache_size": STATES,
-        "cuda_graph_max_bs": 4,
+        "cuda_graph_bs": [1, 4],  # two rows and three are padded, five and more run eagerly
         "mem_fraction_static": 0.3,
         "chunked_prefill_size": spec.tokens,
         "disable_piecewise_cuda_graph": True,

@@ -151,8 +151,6 @@ def _states(launch: RanBatch) -> Iterator[Observation]:
         i, r = row.one.index, row.round
         for layer, states in launch.states.items():
             yield Observation("commit.state", Key(i, r, layer=layer), vector(states[place]))
-            if row.ended:
-                yield Observation("commit.final", Key(i, r, layer=layer), vector(states[place]))
         if row.is_prefill:
             continue
         yield Observation("commit.step_index", Key(i, r), int(launch.step_indices[place]))

@@ -18,7 +18,7 @@ _ARCHITECTURES = ("LlamaForCausalLM", "Qwen3ForCausalLM", "MiMoForCausalLM", "Qw
 _ALGORITHMS = {"eagle": "EAGLE", "eagle3": "EAGLE3"}
 _HOST = frozenset({"round.rows", "round.table", "accept.emitted", "accept.correct_len", "accept.index", "accept.bonus"})
 _ROUNDS = frozenset({"commit.length", "propose.tokens", "round.drafts"})
-_STATES = frozenset({"commit.state", "commit.final", "commit.step_index"})
+_STATES = frozenset({"commit.state", "commit.step_index"})
 _TARGET = frozenset(f"verify.{name}" for name in ("ids", "positions", "slots", "hidden", "choice")) | {"commit.kv"}
 
 

@@ -49,6 +49,9 @@ CHECKS = (
     Check("hybrid-2", "hybrid", 55, 20),
     Check("hybrid-eager", "hybrid", 52, 12, ("graphs=no",)),
     Check("hybrid-serial", "hybrid", 66, 12, ("overlap=no",)),
+    # Its first scenario has a prompt of one token.
+    Check("one-token", "hybrid", 153, 1),
+    Check("one-token-eager", "hybrid", 153, 1, ("graphs=no",)),
     Check("eagle-2", "eagle", 17, 20),
     Check("eagle-radix", "eagle", 61, 12, ("radix=yes",)),
     Check("eagle-eager", "eagle", 23, 12, ("graphs=no",)),

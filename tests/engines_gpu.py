@@ -150,11 +150,12 @@ class Run:
         self._environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "160"}
         own = os.environ.get("PYTHONPATH", "")
         self._environment["PYTHONPATH"] = f"{OTHER}{os.pathsep}{own}" if own else str(OTHER)
-        for given in (
-            ("lab", "engines", "unpack", str(packs), "--to", str(self._engines)),
-            ("lab", "checkpoints", "--wide", str(self._checkpoints)),
-        ):
-            subprocess.run(draftproof(*given), env=self._environment, check=True)
+        self._run("lab", "engines", "unpack", str(packs), "--to", str(self._engines))
+        if not self._checkpoints.exists():
+            self._run("lab", "checkpoints", "--wide", str(self._checkpoints))
+
+    def _run(self, *given: str) -> None:
+        subprocess.run(draftproof(*given), env=self._environment, check=True)
 
     def all_of(self, found: Sequence[tuple[str, Check]], at_once: int) -> list[Ended]:
         """Run checks, the first two before the others, and return how each ended."""

@@ -14,6 +14,7 @@ from unittest.mock import MagicMock
 
 import torch
 
+SLOTS = torch.tensor([0, 4, 5, 6], dtype=torch.int32)
 FILE = "sglang/srt/layers/attention/hybrid_linear_attn_backend.py"
 for wheel in sys.argv[1:]:
     text = (Path(wheel) / FILE).read_text(encoding="utf-8")
@@ -26,11 +27,11 @@ for wheel in sys.argv[1:]:
     )
     space = {"torch": torch, "ForwardMetadata": SimpleNamespace}
     exec("from __future__ import annotations\n" + textwrap.dedent(ast.get_source_segment(text, method)), space)
-    rows, slots = 3, torch.tensor([0, 4, 5, 6], dtype=torch.int32)
+    rows = 3
     backend = SimpleNamespace(
         topk=1,
         get_cuda_graph_seq_len_fill_value=lambda: 1,
-        req_to_token_pool=SimpleNamespace(get_mamba_indices=lambda requests: slots[requests]),
+        req_to_token_pool=SimpleNamespace(get_mamba_indices=lambda requests: SLOTS[requests]),
         state_indices_list=[torch.full((n + 1,), -9, dtype=torch.int32) for n in range(rows)],
         query_start_loc_list=[torch.zeros(n + 2, dtype=torch.int32) for n in range(rows)],
         cached_cuda_graph_verify_query_start_loc=torch.arange(0, 40, 4, dtype=torch.int32),

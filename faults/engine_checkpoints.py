@@ -31,9 +31,9 @@ SCORING = {"topk_method": "noaux_tc", "scoring_func": "sigmoid", "rms_norm_eps":
 EAGLE3_SIZES: dict[str, Any] = {**tiny.EAGLE3, "head_dim": 32, "num_attention_heads": 6, "num_key_value_heads": 6}
 EAGLE3_SIZES |= {"hidden_size": 144, "target_hidden_size": _WIDTH, "draft_vocab_size": tiny.EAGLE3_VOCAB}
 EAGLE3_SIZES |= {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "max_position_embeddings": 512}
-QWEN3_NEXT: dict[str, Any] = {**tiny.QWEN3_NEXT, **_SIZES, "linear_key_head_dim": 16, "linear_value_head_dim": 32}
-QWEN3_NEXT |= {"moe_intermediate_size": 32, "shared_expert_intermediate_size": 32, "mlp_only_layers": []}
-QWEN3_NEXT["layer_types"] = ["linear_attention"] * 3 + ["full_attention"]
+HYBRID_SIZES: dict[str, Any] = {**tiny.QWEN3_NEXT, **_SIZES, "linear_key_head_dim": 16, "linear_value_head_dim": 32}
+HYBRID_SIZES |= {"moe_intermediate_size": 32, "shared_expert_intermediate_size": 32, "mlp_only_layers": []}
+HYBRID_SIZES["layer_types"] = ["linear_attention"] * 3 + ["full_attention"]
 # As published: SGLang reads which layers attend from an interval, and what RoPE is from fields of their own.
 PUBLISHED_OF_QWEN: dict[str, Any] = {"full_attention_interval": 4, "partial_rotary_factor": 0.25, "rope_scaling": None}
 PUBLISHED_OF_QWEN |= {"rope_theta": tiny.ROPE["rope_theta"], "decoder_sparse_step": 1}
@@ -51,9 +51,9 @@ def write_all(directory: Path, seed: int = tiny.SEED) -> None:
         target = tiny.write(tiny.model(architecture, fields, num_mtp_layers=1), directory / name, alike)
         sparse = {"num_hidden_layers": 1, "first_k_dense_replace": 0, "num_mtp_layers": 0}
         tiny.add_mtp_layers(target, tiny.model(architecture, fields, **sparse), alike)
-    hybrid = tiny.write(tiny.model("Qwen3NextForCausalLM", QWEN3_NEXT), directory / "qwen3-next", alike)
+    hybrid = tiny.write(tiny.model("Qwen3NextForCausalLM", HYBRID_SIZES), directory / "qwen3-next", alike)
     layer = {"num_hidden_layers": 1, "layer_types": ["full_attention"]}
-    tiny.add_mtp_of_qwen(hybrid, tiny.model("Qwen3NextForCausalLM", QWEN3_NEXT, **layer), alike)
+    tiny.add_mtp_of_qwen(hybrid, tiny.model("Qwen3NextForCausalLM", HYBRID_SIZES, **layer), alike)
     fields = json.loads((hybrid / "config.json").read_text()) | PUBLISHED_OF_QWEN
     del fields["rope_parameters"]
     (hybrid / "config.json").write_text(json.dumps(fields, indent=2) + "\n")

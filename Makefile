@@ -25,7 +25,7 @@ endif
 # A benchmark imports its neighbours, which -P would hide.
 BENCH = PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN) benchmarks/bench.py
 
-.PHONY: demo check test test-fast test-slow test-long docs dist fresh lowest released faults matrix results images nightly smoke tables mutation lint types vllm sglang bench test-gpu bench-gpu sanitize-gpu system clean
+.PHONY: demo check test test-fast test-slow test-long docs dist fresh lowest released faults matrix results images nightly smoke tables mutation lint types vllm sglang bench test-gpu engines-gpu bench-gpu sanitize-gpu system clean
 
 # The first thing to run: a known bug, brought back, found and explained, in half a minute.
 demo: $(READY)
@@ -130,6 +130,13 @@ bench: $(READY)
 
 test-gpu: $(READY)
 	PYTHON=$(firstword $(BIN)) tests/gpu.sh $(ARGS)
+
+# Released SGLangs on this GPU, of PACKS that `draftproof lab engines pack` wrote: a fixed list (docs/sglang.md).
+# ARGS="--releases 0.5.13,0.5.11" are others than 0.5.13; results and logs go to RESULTS.
+PACKS ?= packs
+RESULTS ?= .draftproof/engines-gpu/results
+engines-gpu: $(READY)
+	$(BIN) tests/engines_gpu.py $(PACKS) $(RESULTS) $(ARGS)
 
 # Kernel contracts under compute-sanitizer: WHEELS="sglang.whl vllm.whl" adds kernels of packages.
 sanitize-gpu: $(READY)

@@ -89,7 +89,7 @@ def follow(known: Solved, observed: ObservedRun, limits: Limits = NO_LIMITS, tex
         done = _resolved(known, observed, limits, texts, memo)
     else:
         done = known if limits.finish == NO_LIMITS.finish else traced(scenario, known.script, memo, limits)
-    if not scenario.schedule.prefix_cache:
+    if not (scenario.schedule.prefix_cache or limits.own_prefix_cache):
         return done
     trace, varied = (without_served(one, observed.cached) for one in (done.trace, done.varied))
     return replace(done, trace=trace, varied=varied)

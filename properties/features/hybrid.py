@@ -97,6 +97,7 @@ _FACTS = (
         "states_committed_without_drafts",
         lambda one: one.is_hybrid and not one.drafts,
         "states: no drafts",
+        takes="draft counts",
         effect=True,
     ),
     _round("states_alternating", _is_alternating, "states: alternating", takes=_FORCED),

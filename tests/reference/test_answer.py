@@ -95,6 +95,16 @@ def test_rows_that_a_cache_served_are_left_out() -> None:
         assert all(key.row < observed.cached[key[:2]] for key in left_out)
 
 
+def test_rows_that_a_subjects_own_cache_served_are_left_out() -> None:
+    """It may serve a prefix where the scenario asks for no cache (S-SCHED-5)."""
+    known, observed = ran(STATIC)
+    served = forgotten(observed, cached={(1, 0): 2})
+    own, none = (answer(known, served, Limits(own_prefix_cache=has)).trace for has in (True, False))
+    left_out = none.channel("extend.ids").keys() - own.channel("extend.ids").keys()
+    assert {(key.request, key.round, key.row) for key in left_out} == {(1, 0, 0), (1, 0, 1)}
+    assert own.channel("extend.kv").keys() == none.channel("extend.kv").keys()
+
+
 def test_an_uncut_end_is_followed() -> None:
     known, observed = ran(CUT)
     cut, uncut = (answer(known, observed, Limits(finish=finish)).trace for finish in ("cut", "uncut"))  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import deque
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,14 +15,18 @@ import torch
 from msgspec.structs import replace
 from safetensors.numpy import load_file, save_file
 
+from draftproof.properties.values.drafts import CheckpointDraft
+from draftproof.properties.values.scenario import Checkpoint, States
 from draftproof.properties.values.script import RequestScript, RoundScript, Script
 from draftproof.subjects.making import SettingError
 from draftproof.subjects.sglang import sglang
-from draftproof.subjects.sglang.live import driving, engine, heads
+from draftproof.subjects.sglang.live import driving, engine, heads, native
+from draftproof.subjects.sglang.live.pools import StatePool
 from draftproof.subjects.sglang.live.taps import GraphTaps, TappedForward
 from tests.named import named
 
 STEPS, PAGES, VOCAB = 2, 64, 50
+SWITCHES = {"graphs": True, "overlap": True, "radix": False, "kernels": "native"}
 
 
 def write_head(folder: Path, architecture: str) -> Path:
@@ -68,7 +73,7 @@ def test_setting_out_of_range() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="of a machine without a GPU")
 def test_without_a_gpu() -> None:
-    spec = engine.SglangSpec("m", "float32", "EAGLE", "", 3, 1, 64, graphs=True, overlap=True, kernels="native")
+    spec = engine.SglangSpec("m", "float32", "EAGLE", "", 3, 1, 64, **SWITCHES)
     with pytest.raises(engine.SglangStartError, match=r"SGLang needs a GPU, and torch finds none"):
         engine.start(spec)
 
@@ -89,7 +94,7 @@ class Scheduler:
         self.draft_worker = SimpleNamespace(draft=self.draft, draft_runner=self.tp_worker.model_runner)
         self.send_to_detokenizer = SimpleNamespace()
         self.forwards: list[TappedForward] = []
-        self.req, self.length = None, 0
+        self.req, self.length, self.cached = None, 0, 0
 
     def flush_cache(self) -> None:
         self.req = None
@@ -117,7 +122,8 @@ class Scheduler:
             return None
         prompt = self.req.given.prompt
         mode = SimpleNamespace(is_extend=lambda: not self.ran, is_idle=lambda: False)
-        lens = {"prefix_lens": [0], "extend_lens": [len(prompt)]}
+        cached = self.cached
+        lens = {"prefix_lens": [cached], "extend_lens": [len(prompt) - cached], "req_pool_indices": torch.tensor([1])}
         return SimpleNamespace(reqs=[self.req], forward_mode=mode, seq_lens=torch.tensor([self.length]), **lens)
 
     def run_batch(self, batch):
@@ -165,9 +171,7 @@ def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> d
         engine, "request_of", lambda rid, prompt, budget, stop: SimpleNamespace(rid=rid, prompt=prompt, budget=budget)
     )
     monkeypatch.setattr(driving.SglangDriver, "_begin", lambda self, scenario: None)
-    return driving.SglangDriver(
-        engine.SglangSpec("m", "float32", "EAGLE", "", STEPS, 1, 64, graphs=True, overlap=True, kernels="native")
-    )
+    return driving.SglangDriver(engine.SglangSpec("m", "float32", "EAGLE", "", STEPS, 1, 64, **SWITCHES))
 
 
 def asked(forced: tuple[int, ...] | None):
@@ -217,6 +221,26 @@ def test_a_draft_of_few_tokens_proposes_ids_of_the_target(driver: driving.Sglang
     assert {value[0] for value in of(driver.run(*asked(None)), "draft.step.proposal").values()} == {12}
 
 
+def test_what_a_prefix_cache_served(driver: driving.SglangDriver) -> None:
+    """Entries of the whole prompt are read, although one token of three was run."""
+    driver._scheduler.cached = 2
+    seen = driver.run(*asked(None))
+    assert of(seen, "round.cached") == {(0, -1): 2}
+    (rows,) = [one.value for one in seen if one.channel == "round.rows" and one.key.round == 0]
+    assert rows.count == 1
+    assert [row for number, row in of(seen, "commit.kv") if not number] == [0, 1, 2]
+
+
+def test_no_radix_cache_of_a_hybrid(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"linear_conv_kernel_dim": 4}))
+    scenario = named("eagle_padded")
+    made = replace(
+        scenario, model=Checkpoint(path=str(tmp_path), vocab=VOCAB), draft=CheckpointDraft(path="", built_in=True)
+    )
+    with pytest.raises(engine.SglangStartError, match="radix cache of a hybrid is not driven"):
+        sglang(radix="yes").run(made, Script(requests=()))
+
+
 def test_an_engine_that_did_not_start_says_so_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(spec: engine.SglangSpec):
         raise ValueError("no such kernel")
@@ -229,3 +253,106 @@ def test_an_engine_that_did_not_start_says_so_again(monkeypatch: pytest.MonkeyPa
         subject.run(*asked(None))
     with pytest.raises(engine.SglangStartError, match="SGLang did not start before: ValueError: no such kernel"):
         subject.run(*asked(None))
+
+
+LAYERS, SLOTS, ROWS, KEY, VALUE, CHANNELS = (0, 2), 5, 3, 2, 3, 4
+
+
+def state_requests():
+    """SGLang's table of requests with a pool of states, each number of which says where it is."""
+    layers, width = len(LAYERS), STEPS + 1
+    shapes = {
+        "conv": (layers, SLOTS, CHANNELS, 3),
+        "temporal": (layers, SLOTS, 1, VALUE, KEY),
+        "intermediate_conv_window": (layers, ROWS, width, CHANNELS, 3),
+        "intermediate_ssm": (layers, ROWS, width, 1, VALUE, KEY),
+    }
+    made = {name: torch.arange(float(np.prod(shape))).view(shape) for name, shape in shapes.items()}
+    cache = SimpleNamespace(**{name: [x] if "conv" in name else x for name, x in made.items()})
+    return SimpleNamespace(
+        mamba_pool=SimpleNamespace(mamba_cache=cache),
+        mamba_map={layer: place for place, layer in enumerate(LAYERS)},
+        get_mamba_indices=lambda rows: 4 - rows,
+    ), made
+
+
+def test_states_are_read_as_they_are_defined() -> None:
+    """The window with the oldest input first, then the matrix of each head with keys first (S-GDN-8)."""
+    requests, made = state_requests()
+    states = StatePool(requests)
+    assert states.layers == LAYERS
+    got = states.committed(states.slots(torch.tensor([1, 3])))
+    assert got.shape == (2, 2, 3 * CHANNELS + KEY * VALUE)
+    assert got[1, 0, CHANNELS + 2] == made["conv"][1, 3, 2, 1]
+    assert got[1, 1, 3 * CHANNELS + VALUE + 2] == made["temporal"][1, 1, 0, 2, 1]
+    rows = states.intermediate(2)
+    assert rows.shape == (2, 2, STEPS + 1, 3 * CHANNELS + KEY * VALUE)
+    assert rows[0, 1, 2, 3 * CHANNELS + 1] == made["intermediate_ssm"][0, 1, 2, 0, 1, 0]
+    states.poison()
+    assert {float(x.min()) for x in made.values()} == {997.0}
+
+
+def test_states_of_a_launch(driver: driving.SglangDriver) -> None:
+    """They are read after each launch, with the verify row that was committed, as SGLang told its backend."""
+    scheduler = driver._scheduler
+    requests, made = state_requests()
+    driver._states = StatePool(requests)
+    scheduler.forward_stream_ctx = nullcontext()
+    backend = SimpleNamespace(update_mamba_state_after_mtp_verify=lambda **named: None)
+    driver._watch_commits(backend)
+    run_batch = driver._run_batch
+
+    def committing(batch):
+        result = run_batch(batch)
+        made["temporal"] += 1
+        if hasattr(result, "accept_lens"):
+            backend.update_mamba_state_after_mtp_verify(last_correct_step_indices=result.accept_lens - 1)
+        return result
+
+    driver._run_batch = committing
+    seen = driver.run(*asked((14, 15)))
+    assert of(seen, "commit.step_index") == {(1, -1): 2, (2, -1): 0, (3, -1): 0}
+    states = {(one.key.round, one.key.layer): one.value for one in seen if one.channel == "commit.state"}
+    assert {layer for _, layer in states} == set(LAYERS)
+    assert [states[r, 0][-1] - states[0, 0][-1] for r in range(4)] == [0, 1, 2, 3]
+    rows = {one.key.row for one in seen if one.channel == "commit.intermediate" and one.key.round == 1}
+    assert rows == set(range(STEPS + 1))
+
+
+def test_prompts_run_in_the_recurrent_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {}
+
+    def kernel(q, k, v, g, beta, **named):
+        given.update(named, is_contiguous=q.is_contiguous())
+        return v
+
+    module = SimpleNamespace(fused_recurrent_gated_delta_rule_update_fwd=kernel)
+    monkeypatch.setitem(sys.modules, "sglang.srt.layers.attention.fla.fused_recurrent", module)
+    for name in ("sglang", "srt", "layers", "attention", "fla"):
+        whole = "sglang.srt.layers.attention.fla".partition(name)
+        monkeypatch.setitem(sys.modules, whole[0] + whole[1], SimpleNamespace(__path__=[], fused_recurrent=module))
+    q = torch.zeros(1, 16, 2, 4).transpose(1, 2)
+    made = native.recurrent(
+        q, q, q, q[..., 0], q[..., 0], initial_state=7, initial_state_indices=8, cu_seqlens=9,
+        use_qk_l2norm_in_kernel=True,
+    )  # fmt: skip
+    assert made[0].is_contiguous()
+    assert made[1:] == (None, None)
+    assert given == {
+        "scale": 0.5,
+        "initial_state_source": 7,
+        "initial_state_indices": 8,
+        "cu_seqlens": 9,
+        "use_qk_l2norm_in_kernel": True,
+        "is_contiguous": True,
+    }
+
+
+def test_rows_of_states_are_told_where_they_are_defined(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"linear_conv_kernel_dim": 4}))
+    scenario = named("eagle_padded")
+    scenario = replace(scenario, model=Checkpoint(path=str(tmp_path), vocab=VOCAB))
+    snapshot, replay = (replace(scenario, states=States(commit=commit)) for commit in ("snapshot", "replay"))
+    subject = sglang()
+    assert subject.channels(snapshot) - subject.channels(replay) == {"commit.intermediate"}
+    assert {"commit.state", "commit.step_index"} < subject.channels(replay)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from draftproof.properties.lib.errors import DraftproofError
@@ -9,7 +10,7 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Observation
 from draftproof.subjects.sglang.live import engine, observing
-from draftproof.subjects.sglang.live.pools import EntryPool
+from draftproof.subjects.sglang.live.pools import EntryPool, StatePool
 from draftproof.subjects.sglang.live.serving import BatchedRow, RanBatch, ServedRequest, served
 from draftproof.subjects.sglang.live.taps import GraphTaps, array
 
@@ -33,6 +34,10 @@ class SglangDriver:
         self._draft = EntryPool(runner)
         ids = getattr(drafter, "hot_token_id", None)
         self._draft_ids = None if ids is None else array(ids)
+        requests = scheduler.req_to_token_pool
+        self._states = StatePool(requests) if hasattr(requests, "mamba_pool") else None
+        if self._states is not None:
+            self._watch_commits(scheduler.tp_worker.model_runner.attn_backend)
         self._propose, drafter.draft = drafter.draft, self._proposing
         self._run_batch, self._process = scheduler.run_batch, scheduler.process_batch_result
         scheduler.run_batch, scheduler.process_batch_result = self._running, self._processing
@@ -63,8 +68,9 @@ class SglangDriver:
         rows = min(scenario.schedule.max_batch, scenario.memory.request_slots, engine.MAX_ROWS)
         get_global_server_args().pp_max_micro_batch_size = rows
         scheduler.chunked_prefill_size = -(-scenario.schedule.chunk // page) * page
-        for pool in (self._target, self._draft):
-            pool.poison()
+        for pool in (self._target, self._draft, self._states):
+            if pool is not None:
+                pool.poison()
 
     def _receive(self) -> list[Any]:
         """Return the requests of the next step, as SGLang asks for them. Raises LoopLeftError when all have ended."""
@@ -89,6 +95,8 @@ class SglangDriver:
         self._ran, self._rows = True, rows
         result = self._run_batch(batch, *given, **named)
         launch.forwards = self._taps.take()
+        if self._states is not None:
+            self._read_states(self._states, batch, launch)
         # Older releases keep lengths with what the next step begins from, which loses rows before results are there.
         lengths = getattr(result, "new_seq_lens", None)
         if lengths is None:
@@ -97,6 +105,27 @@ class SglangDriver:
             row.length = int(length)
         self._launches.append(launch)
         return result
+
+    def _watch_commits(self, backend: Any) -> None:
+        """Keep the step indices [B] that a verify commits the states of."""
+        commit = backend.update_mamba_state_after_mtp_verify
+
+        def committing(*given: Any, **named: Any) -> Any:
+            steps = next(iter((*given, *named.values())))
+            self._step_indices = array(steps)
+            return commit(*given, **named)
+
+        backend.update_mamba_state_after_mtp_verify = committing
+
+    def _read_states(self, states: StatePool, batch: Any, launch: RanBatch) -> None:
+        """Read what a launch committed, behind it on its own stream: the next launch writes to the same slots."""
+        with self._scheduler.forward_stream_ctx if self._spec.overlap else nullcontext():
+            committed = array(states.committed(states.slots(batch.req_pool_indices)))
+            launch.states = dict(zip(states.layers, committed, strict=True))
+            if not launch.is_prefill:
+                rows = array(states.intermediate(len(launch.rows)))
+                launch.intermediate = dict(zip(states.layers, rows, strict=True))
+                launch.step_indices = self._step_indices
 
     def _proposing(self, batch: Any) -> Any:
         """Have the draft propose, and put forced drafts in the place of its own."""

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 from draftproof.properties.lib.errors import ConditionError, DraftproofError
+from draftproof.subjects.sglang.live import native
 
 Kernels = Literal["native", "own"]
 _ENVIRONMENT = {
@@ -25,8 +26,9 @@ _ENVIRONMENT = {
     "GLOO_SOCKET_IFNAME": "lo",
     "HF_HUB_OFFLINE": "1",
     "TRITON_F32_DEFAULT": "ieee",  # else products of float32 are those of TF32, which no bound lets pass
+    "SGLANG_MAMBA_CONV_DTYPE": "float32",
 }
-MAX_ROWS = 8
+MAX_ROWS, STATES = 8, 32
 
 
 class SglangStartError(ConditionError, RuntimeError):
@@ -53,6 +55,7 @@ class SglangSpec(NamedTuple):
     tokens: int
     graphs: bool
     overlap: bool
+    radix: bool
     kernels: Kernels
 
 
@@ -68,9 +71,14 @@ def find(release: str, engines: str) -> None:
     sys.path[:0] = told.read_text().splitlines()
 
 
+def set_environment() -> None:
+    """Set what SGLang reads when it is imported, and what its kernels are compiled with, but what is set already."""
+    os.environ.update({name: value for name, value in _ENVIRONMENT.items() if name not in os.environ})
+
+
 def start(spec: SglangSpec) -> Any:
     """Return SGLang's Scheduler. Raises SglangStartError, and what SGLang raises."""
-    os.environ.update({name: value for name, value in _ENVIRONMENT.items() if name not in os.environ})
+    set_environment()
     import torch
 
     if not torch.cuda.is_available():
@@ -80,7 +88,7 @@ def start(spec: SglangSpec) -> Any:
 
     _know_mimo()
     if spec.kernels == "native":
-        _without_kernels()
+        native.install()
     known = {field.name for field in dataclasses.fields(ServerArgs)}
     arguments = ServerArgs(**{name: value for name, value in _fields(spec).items() if name in known})
     given = {"server_args": arguments, "port_args": PortArgs.init_new(arguments), "gpu_id": 0, "dp_rank": None}
@@ -103,12 +111,13 @@ def _fields(spec: SglangSpec) -> dict[str, Any]:
         "page_size": spec.page_size,
         "max_total_tokens": spec.tokens,
         "max_running_requests": MAX_ROWS,
-        "cuda_graph_max_bs": 4,
+        "max_mamba_cache_size": STATES,
+        "cuda_graph_bs": [1, 4],  # two rows and three are padded, five and more run eagerly
         "mem_fraction_static": 0.3,
         "chunked_prefill_size": spec.tokens,
         "disable_piecewise_cuda_graph": True,
         "disable_custom_all_reduce": True,
-        "disable_radix_cache": True,
+        "disable_radix_cache": not spec.radix,
         "disable_cuda_graph": not spec.graphs,
         "disable_overlap_schedule": not spec.overlap,
         "log_level": "error",
@@ -128,11 +137,9 @@ def _know_mimo() -> None:
     AutoConfig.register("mimo", type("MiMoConfig", (Qwen2Config,), {"model_type": "mimo"}), exist_ok=True)
 
 
-def _without_kernels() -> None:
-    """Have every operation that SGLang has in torch, too, run in torch."""
-    from sglang.srt.layers import utils
-
-    utils.MultiPlatformOp.dispatch_forward = lambda self: self.forward_native
+def is_hybrid(path: str) -> bool:
+    """Return whether a checkpoint has layers with a recurrent state."""
+    return "linear_conv_kernel_dim" in (Path(path) / "config.json").read_text()
 
 
 def serve(scheduler: Any, receive: Callable[[], list[Any]]) -> None:

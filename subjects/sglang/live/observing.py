@@ -36,6 +36,8 @@ def of_launch(
     ended = {row.one.index for row in launch.rows if row.ended}
     yield from (one for one in entries if one.channel == "commit.kv" or one.key.request not in ended)
     yield from _of_host(launch, steps, page_size)
+    if launch.states:
+        yield from _states(launch)
     starts = _starts(launch, steps)
     rows = [(row, start) for row, start in zip(launch.rows, starts, strict=True) if not row.was_over]
     if launch.is_prefill:
@@ -61,6 +63,8 @@ def _of_host(launch: RanBatch, steps: int, page_size: int) -> Iterator[Observati
         i, r = row.one.index, row.round
         count = row.count if row.is_prefill else steps
         yield Observation("round.rows", Key(i, r, step=row.chunk), BatchRow(place, count, int(r > 0), 0, launch.step))
+        if row.is_prefill and not row.chunk:
+            yield Observation("round.cached", Key(i, 0), row.first)
         if not row.is_last:
             continue
         for column, slot in enumerate(row.slots[::page_size]):
@@ -139,8 +143,25 @@ def _extend(
             yield Observation("extend.proposal", Key(i, r, layer=0), choice(logits[last], ids))
 
 
+def _states(launch: RanBatch) -> Iterator[Observation]:
+    """Yield the recurrent states of a launch; a prefill leaves the state behind its last chunk alone."""
+    for place, row in enumerate(launch.rows):
+        if row.was_over or not row.is_last:
+            continue
+        i, r = row.one.index, row.round
+        for layer, states in launch.states.items():
+            yield Observation("commit.state", Key(i, r, layer=layer), vector(states[place]))
+        if row.is_prefill:
+            continue
+        yield Observation("commit.step_index", Key(i, r), int(launch.step_indices[place]))
+        for layer, states in launch.intermediate.items():
+            for column, state in enumerate(states[place]):
+                yield Observation("commit.intermediate", Key(i, r, layer=layer, row=column), vector(state))
+
+
 def _entries(name: str, row: BatchedRow, pool: EntryPool) -> Iterator[Observation]:
-    positions = np.arange(row.first, row.first + row.kept)
+    """Yield what a launch committed, and with a prompt's first chunk what a prefix cache served of it."""
+    positions = np.arange(0 if row.is_prefill and not row.chunk else row.first, row.first + row.kept)
     for layer, entries in pool.read(row.slots[positions]):
         for position, entry in zip(positions, entries, strict=True):
             yield Observation(name, Key(row.one.index, row.round, layer=layer, row=int(position)), vector(entry))

@@ -79,12 +79,19 @@ class BatchedRow:
 
 @dataclass(eq=False)
 class RanBatch:
-    """A batch that SGLang ran: its rows in their order, in which step of the loop, and the forwards that it took."""
+    """A batch that SGLang ran: its rows in their order, in which step of the loop, and the forwards that it took.
+
+    Of a hybrid's linear layers `states` [B, N] were committed by it, by layer; `intermediate` [B, W, N] are those after
+    each verify row, of which `step_indices` [B] says the ones to commit.
+    """
 
     rows: list[BatchedRow]
     step: int
     is_prefill: bool
     forwards: list[TappedForward] = field(default_factory=list)
+    states: dict[int, np.ndarray] = field(default_factory=dict)
+    intermediate: dict[int, np.ndarray] = field(default_factory=dict)
+    step_indices: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def forward(self, *, is_draft: bool, mode: str) -> TappedForward | None:
         """Return the first forward of this kind, in a mode whose name begins so."""

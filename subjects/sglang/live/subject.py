@@ -13,11 +13,12 @@ from draftproof.subjects.sglang.live import engine, heads
 from draftproof.subjects.sglang.live.driving import SglangDriver
 
 _TOKENS = 4096
-_ARCHITECTURES = ("LlamaForCausalLM", "Qwen3ForCausalLM", "MiMoForCausalLM")
-"""Targets that were seen to run: mixtures of experts and gated delta nets need kernels that take no float32."""
+_ARCHITECTURES = ("LlamaForCausalLM", "Qwen3ForCausalLM", "MiMoForCausalLM", "Qwen3NextForCausalLM")
+"""Targets that were seen to run."""
 _ALGORITHMS = {"eagle": "EAGLE", "eagle3": "EAGLE3"}
 _HOST = frozenset({"round.rows", "round.table", "accept.emitted", "accept.correct_len", "accept.index", "accept.bonus"})
 _ROUNDS = frozenset({"commit.length", "propose.tokens", "round.drafts"})
+_STATES = frozenset({"commit.state", "commit.step_index"})
 _TARGET = frozenset(f"verify.{name}" for name in ("ids", "positions", "slots", "hidden", "choice")) | {"commit.kv"}
 
 
@@ -26,8 +27,8 @@ class SglangEngine(Subject):
 
     `release` is one that was unpacked in the folder `engines`, or "" for what this Python has installed. `steps` drafts
     are made and verified in every round, on pages of `page_size` tokens; `graphs` "no" and `overlap` "no" turn CUDA
-    graphs and overlap scheduling off. `kernels` "native" takes norms, activations and rotary embedding from SGLang's
-    own code in torch, since its kernels for these take no float32.
+    graphs and overlap scheduling off, `radix` "yes" turns the radix cache on. `kernels` "native" takes norms,
+    activations and rotary embedding from SGLang's own code in torch, since its kernels for these take no float32.
     """
 
     packages = ("sglang", "sglang-kernel", "torch", "triton", "transformers")
@@ -40,6 +41,7 @@ class SglangEngine(Subject):
         page_size: str = "1",
         graphs: YesOrNo = "yes",
         overlap: YesOrNo = "yes",
+        radix: YesOrNo = "no",
         kernels: engine.Kernels = "native",
     ) -> None:
         if release:
@@ -47,7 +49,7 @@ class SglangEngine(Subject):
         self.name = " ".join(("sglang", release)).strip()
         self._steps, size = whole("steps", steps, 1, 16), whole("page_size", page_size, 1, 256)
         self._page_size, self._graphs, self._overlap = size, graphs == "yes", overlap == "yes"
-        self._kernels = kernels
+        self._radix, self._kernels = radix == "yes", kernels
         self.limits = Limits(
             models=("checkpoint",),
             architectures=_ARCHITECTURES,
@@ -56,9 +58,11 @@ class SglangEngine(Subject):
             page_sizes=(size,),
             pages=_TOKENS // size,
             fixed_drafts=self._steps,
+            features=("hybrid",),
             max_rows=engine.MAX_ROWS,
             allocation="ahead",
             chunks="own",
+            own_prefix_cache=self._radix,
             persistent=True,
             variants=(),
             finish="uncut",
@@ -69,11 +73,17 @@ class SglangEngine(Subject):
         self._failed: str | None = None
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
+        assert isinstance(scenario.model, Checkpoint)  # the limits allow no other
         kind = kind_of(scenario.draft)
         tapped = _TARGET | kind.tapped if scenario.taps else frozenset()
         if kind.hidden != "last":
             tapped -= {"verify.hidden"}  # what the target hands over is not its last state
-        return _HOST | _ROUNDS | tapped
+        tapped |= {"round.cached"} if self._radix else frozenset()
+        if not engine.is_hybrid(scenario.model.path):
+            return _HOST | _ROUNDS | tapped
+        # SGLang has snapshots, whatever a scenario says; the definition has rows of them where the scenario has.
+        rows = {"commit.intermediate"} if scenario.states.commit == "snapshot" else frozenset()
+        return _HOST | _ROUNDS | _STATES | rows | tapped
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
         """Serve the scenario on the engine of this process, which is started for the first one."""
@@ -99,8 +109,10 @@ class SglangEngine(Subject):
     def _spec_of(self, scenario: Scenario) -> engine.SglangSpec:
         model, draft = scenario.model, scenario.draft
         assert isinstance(model, Checkpoint)
-        assert isinstance(draft, CheckpointDraft)  # the limits allow no other
+        assert isinstance(draft, CheckpointDraft)
         kind = algorithm(draft)
+        if self._radix and engine.is_hybrid(model.path):
+            raise engine.SglangStartError("the radix cache of a hybrid is not driven: expected --set radix=no")
         return engine.SglangSpec(
             model=model.path,
             dtype=model.dtype,
@@ -111,5 +123,6 @@ class SglangEngine(Subject):
             tokens=_TOKENS,
             graphs=self._graphs,
             overlap=self._overlap,
+            radix=self._radix,
             kernels=self._kernels,
         )

@@ -1,0 +1,215 @@
+"""Check released SGLangs on a GPU: unpack them, run a fixed list, and bring results and logs into one folder.
+
+    python -P tests/engines_gpu.py PACKS OUT [--releases 0.5.13,0.5.11] [--only WORD] [--most 6]
+
+PACKS is what `draftproof lab engines pack` wrote. OUT gets NAME.log and NAME.json of every check, and results.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+OTHER = Path(__file__).resolve().parent / "subjects" / "other"
+DRAFTS = {
+    "eagle": ("llama", ("--draft", "eagle"), "eagle-llama"),
+    "eagle3": ("qwen3", ("--draft", "eagle3"), "eagle3-qwen3"),
+    "mimo": ("mimo", ("--draft", "eagle", "--mtp"), ""),
+    "hybrid": ("qwen3-next", ("--draft", "eagle", "--mtp"), ""),
+}
+"""kind -> its target among the wide checkpoints, options, and the head"""
+MISTAKEN = "0.5.13"
+"""The release whose names mistaken_sglang.py patches."""
+
+
+class Check(NamedTuple):
+    """One check: of what kind, with how many scenarios and which settings; or `mistakes`, which are to be found."""
+
+    name: str
+    kind: str
+    seed: int = 0
+    examples: int = 0
+    settings: tuple[str, ...] = ()
+    mistakes: tuple[str, ...] = ()
+
+
+CHECKS = (
+    Check("eagle-1", "eagle", 16, 20),
+    Check("hybrid-1", "hybrid", 51, 20),
+    Check("hybrid-2", "hybrid", 55, 20),
+    Check("hybrid-eager", "hybrid", 52, 12, ("graphs=no",)),
+    Check("hybrid-serial", "hybrid", 66, 12, ("overlap=no",)),
+    # Its first scenario has a prompt of one token.
+    Check("one-token", "hybrid", 153, 1),
+    Check("one-token-eager", "hybrid", 153, 1, ("graphs=no",)),
+    Check("eagle-2", "eagle", 17, 20),
+    Check("eagle-radix", "eagle", 61, 12, ("radix=yes",)),
+    Check("eagle-eager", "eagle", 23, 12, ("graphs=no",)),
+    Check("mimo", "mimo", 42, 12),
+    Check("eagle3-eager", "eagle3", 41, 12, ("graphs=no",)),
+)
+MISTAKES = (
+    Check(
+        "mistakes-of-drafts",
+        "eagle",
+        mistakes=(
+            *("draft-positions-one-ahead", "draft-hidden-of-the-row-before", "draft-slots-of-the-row-before"),
+            *("draft-ids-of-the-row-before", "extend-selects-the-row-before", "extend-positions-one-ahead"),
+        ),
+    ),
+    Check(
+        "mistakes-of-verify",
+        "eagle",
+        mistakes=(
+            *("verify-positions-one-ahead", "accepted-one-less", "accept-index-one-behind", "chunk-end-sampled"),
+            *("padding-writes-over-an-entry", "verify-slots-of-the-row-before"),
+        ),
+    ),
+    Check(
+        "mistakes-of-states",
+        "hybrid",
+        mistakes=(
+            *("state-not-committed", "state-one-step-too-far", "state-of-the-row-before", "state-told-one-less"),
+        ),
+    ),
+)
+_HEAD_START = 30.0
+"""So many seconds the first two checks run alone: what they compile, the others need not."""
+
+
+class Ended(NamedTuple):
+    """How a check ended: its code, None where its time was over, and what was not kept."""
+
+    release: str
+    check: Check
+    code: int | None
+    seconds: float
+    found: str
+
+
+def words(check: Check, release: str, checkpoints: Path, engines: Path, out: Path) -> list[str]:
+    """Return the command line of a check."""
+    result = str(out / f"{release}-{check.name}.json")
+    if check.mistakes:
+        script = str(Path(__file__).with_name("mistakes_gpu.py"))
+        told = (check.kind, str(checkpoints), release, str(engines), result)
+        return [sys.executable, "-P", script, *told, *check.mistakes]
+    target, options, head = DRAFTS[check.kind]
+    settings = (f"release={release}", f"engines={engines}", *check.settings)
+    return draftproof(
+        *("check", "--model", str(checkpoints / target), *options),
+        *(("--draft-model", str(checkpoints / head)) if head else ()),
+        *("--subject", "sglang", "--python", sys.executable, *(word for one in settings for word in ("--set", one))),
+        *("--seed", str(check.seed), "--examples", str(check.examples), "--debug", "--json", result),
+    )
+
+
+def listed(releases: Sequence[str], only: str, most: int) -> list[tuple[str, Check]]:
+    """Return the checks of every release, those of mistakes last, each of at most so many scenarios."""
+    found = [(release, check) for release in releases for check in CHECKS]
+    found += [(release, check) for release in releases if release == MISTAKEN for check in MISTAKES]
+    found = [(release, check) for release, check in found if any(word in check.name for word in only.split(","))]
+    return [(release, check._replace(examples=min(check.examples, most))) for release, check in found]
+
+
+def draftproof(*given: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "draftproof.cli", *given]
+
+
+def outcome(path: Path) -> str:
+    """Return the contracts that a result says are not kept, or of every mistake the first that was not."""
+    try:
+        told = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return ""
+    if isinstance(told, dict):
+        bad = [one for one in told["contracts"] if one["verdict"] in ("FAIL", "CRASH", "HANG")]
+        return ", ".join(f"{one['verdict']} {one['name']}" for one in bad[:6])
+    firsts: dict[str, str] = {}
+    for one in told:
+        firsts[one["mistake"]] = firsts.get(one["mistake"], "") or one["first"]
+    return ", ".join(f"{name}: {first or 'nothing'}" for name, first in firsts.items())
+
+
+class Run:
+    """A run of the list, which ends when its seconds are over."""
+
+    def __init__(self, packs: Path, out: Path, seconds: float) -> None:
+        self._out, self._end = out, time.monotonic() + seconds
+        self._engines, self._checkpoints = out.parent / "engines", out.parent / "checkpoints"
+        self._environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "160"}
+        own = os.environ.get("PYTHONPATH", "")
+        self._environment["PYTHONPATH"] = f"{OTHER}{os.pathsep}{own}" if own else str(OTHER)
+        self._run("lab", "engines", "unpack", str(packs), "--to", str(self._engines))
+        if not self._checkpoints.exists():
+            self._run("lab", "checkpoints", "--wide", str(self._checkpoints))
+
+    def _run(self, *given: str) -> None:
+        subprocess.run(draftproof(*given), env=self._environment, check=True)
+
+    def all_of(self, found: Sequence[tuple[str, Check]], at_once: int) -> list[Ended]:
+        """Run checks, the first two before the others, and return how each ended."""
+        with ThreadPoolExecutor(at_once) as pool:
+            begun = [pool.submit(self._one, one) for one in found[:2]]
+            wait(begun, _HEAD_START)
+            return [one.result() for one in [*begun, *(pool.submit(self._one, one) for one in found[2:])]]
+
+    def _one(self, found: tuple[str, Check]) -> Ended:
+        release, check = found
+        started, left = time.monotonic(), self._end - time.monotonic()
+        if left < 1:
+            return Ended(release, check, None, 0.0, "no time was left")
+        line = words(check, release, self._checkpoints, self._engines, self._out)
+        with (self._out / f"{release}-{check.name}.log").open("w") as log:
+            ran = subprocess.Popen(line, stdout=log, stderr=log, env=self._environment, start_new_session=True)
+            try:
+                code: int | None = ran.wait(left)
+            except subprocess.TimeoutExpired:
+                code = None
+                with suppress(ProcessLookupError):
+                    os.killpg(ran.pid, signal.SIGKILL)
+                ran.wait()
+        seconds = time.monotonic() - started
+        ended = Ended(release, check, code, seconds, outcome(self._out / f"{release}-{check.name}.json"))
+        print(row(ended), flush=True)
+        return ended
+
+
+def row(ended: Ended) -> str:
+    """Return a line of the table."""
+    code = "no time" if ended.code is None else str(ended.code)
+    settings = " ".join(ended.check.settings)
+    return f"| {ended.release} | {ended.check.name} | {settings} | {code} | {ended.seconds:.0f} | {ended.found} |"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("packs", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--releases", default=MISTAKEN, help="which, with commas between them")
+    parser.add_argument("--only", default="", help="words, with commas: checks whose names have one of them")
+    parser.add_argument("--most", type=int, default=40, help="scenarios of a check at most")
+    parser.add_argument("--at-once", type=int, default=4, help="how many checks run at once")
+    parser.add_argument("--seconds", type=float, default=1500, help="after so long what runs is ended")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    run = Run(given.packs.resolve(), given.out.resolve(), given.seconds)
+    ended = run.all_of(listed(given.releases.split(","), given.only, given.most), given.at_once)
+    head = "| release | check | settings | code | seconds | not kept |\n|---|---|---|---|---|---|\n"
+    (given.out / "results.md").write_text(head + "".join(f"{row(one)}\n" for one in ended))
+    # A mistake must be found, and the released engine is as it is: nothing but time makes this fail.
+    return int(any(one.code is None for one in ended))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

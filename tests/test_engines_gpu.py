@@ -1,0 +1,167 @@
+"""The list of checks for released engines on a GPU, up to where it needs one."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+
+from draftproof.faults import engine_checkpoints
+from draftproof.reference.run import ReferenceSubject
+from draftproof.reference.solved import solved
+from draftproof.subjects.sglang.live.subject import SglangEngine
+from tests import engines_gpu, mistakes_gpu
+from tests.engines_gpu import CHECKS, MISTAKES, Check, Run, listed, outcome, words
+from tests.named import named
+
+
+@pytest.fixture(scope="module")
+def mistaken() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("mistaken_sglang", engines_gpu.OTHER / "mistaken_sglang.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_mistake_is_in_the_list(mistaken: ModuleType) -> None:
+    assert {name for one in MISTAKES for name in one.mistakes} == set(mistaken.MISTAKES)
+    hybrid = {name for one in MISTAKES if one.kind == "hybrid" for name in one.mistakes}
+    assert hybrid == {name for name in mistaken.MISTAKES if name.startswith("state")}
+
+
+def test_checkpoints_of_the_list_are_written() -> None:
+    source = Path(engine_checkpoints.__file__).read_text(encoding="utf-8")
+    for target, _, head in engines_gpu.DRAFTS.values():
+        assert f'"{target}"' in source
+        assert not head or f'"{head}"' in source
+
+
+def test_words_of_a_check(tmp_path: Path) -> None:
+    check = Check("eagle-eager", "eagle", 3, 8, ("graphs=no",))
+    line = words(check, "0.5.13", Path("ck"), Path("engines"), tmp_path)
+    assert line[4:10] == ["check", "--model", "ck/llama", "--draft", "eagle", "--draft-model"]
+    settings = [line[place + 1] for place, word in enumerate(line) if word == "--set"]
+    assert settings == ["release=0.5.13", "engines=engines", "graphs=no"]
+    line = words(MISTAKES[-1], "0.5.13", Path("ck"), Path("engines"), tmp_path)
+    assert line[2:6] == [str(Path(engines_gpu.__file__).with_name("mistakes_gpu.py")), "hybrid", "ck", "0.5.13"]
+    assert line[-1] == "state-told-one-less"
+
+
+def test_mistakes_are_of_one_release() -> None:
+    found = listed(["0.5.11", "0.5.13"], "", 6)
+    assert [check.name for release, check in found if release == "0.5.11"] == [one.name for one in CHECKS]
+    assert max(check.examples for _, check in found) == 6
+    assert [check.name for _, check in listed(["0.5.13"], "mimo,states", 6)] == ["mimo", "mistakes-of-states"]
+
+
+def test_outcome_of_a_result(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    assert outcome(path) == ""
+    contracts = [{"name": "runs", "verdict": "PASS"}, {"name": "verify.ids", "verdict": "FAIL"}]
+    path.write_text(json.dumps({"contracts": contracts}))
+    assert outcome(path) == "FAIL verify.ids"
+    path.write_text(
+        json.dumps([{"mistake": "a", "first": ""}, {"mistake": "b", "first": ""}, {"mistake": "b", "first": "x.y"}])
+    )
+    assert outcome(path) == "a: nothing, b: x.y"
+
+
+def test_a_run_of_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One whose time is over is ended, and said to be."""
+    began: list[str] = []
+
+    def draftproof(*given: str) -> list[str]:
+        began.append(given[0])
+        name = next((Path(word).stem for word in given if word.endswith(".json")), "")
+        sleeps = "import time; time.sleep(60)" if "slow" in name else ""
+        return [sys.executable, "-c", f"print({name!r}); {sleeps}"]
+
+    monkeypatch.setattr(engines_gpu, "draftproof", draftproof)
+    monkeypatch.setattr(engines_gpu, "_HEAD_START", 0.5)
+    run = Run(tmp_path, tmp_path, 3.0)
+    checks = [("r", Check(name, "eagle", 1, 1)) for name in ("slow", "first", "quick")]
+    ended = run.all_of(checks, 2)
+    assert [(one.check.name, one.code) for one in ended] == [("slow", None), ("first", 0), ("quick", 0)]
+    assert began == ["lab", "lab", "check", "check", "check"]
+    assert (tmp_path / "r-quick.log").read_text() == "r-quick\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("draft-positions-one-ahead", {"positions": [4, 9]}),
+        ("draft-hidden-of-the-row-before", {"hidden": [2.0, 1.0]}),
+        ("draft-slots-of-the-row-before", {"slots": [20, 21, 10, 11]}),
+        ("draft-ids-of-the-row-before", {"ids": [6, 5]}),
+    ],
+)
+def test_a_mistake_changes_what_it_says(
+    mistaken: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str, changed: dict[str, list[float]]
+) -> None:
+    """What a draft's decode is given while it is on, and what is right before and after."""
+    seen: list[dict[str, list[float]]] = []
+
+    class EagleDraftWorker:
+        def draft_forward(self, batch: SimpleNamespace) -> None:
+            spec = batch.spec_info
+            given = {"positions": batch.positions, "slots": batch.out_cache_loc}
+            given |= {"hidden": spec.hidden_states[:, 0], "ids": spec.topk_index[:, 0]}
+            seen.append({name: x.tolist() for name, x in given.items()})
+
+    module = SimpleNamespace(EagleDraftWorker=EagleDraftWorker)
+    monkeypatch.setitem(sys.modules, "sglang.srt.speculative.eagle_worker_v2", module)
+    for part in ("sglang", "sglang.srt", "sglang.srt.speculative"):
+        monkeypatch.setitem(sys.modules, part, SimpleNamespace(__path__=[]))
+    mistake = mistaken.MISTAKES[name]
+    mistake.patch("cpu")
+    for on in (False, True, False):
+        mistake.turn(on=on)
+        spec = SimpleNamespace(hidden_states=torch.tensor([[1.0], [2.0]]), topk_index=torch.tensor([[5], [6]]))
+        places = {"positions": torch.tensor([3, 8]), "out_cache_loc": torch.tensor([10, 11, 20, 21])}
+        batch = SimpleNamespace(**places, spec_info=spec)
+        EagleDraftWorker().draft_forward(batch)
+        assert batch.positions.tolist() == [3, 8]
+    right = {"positions": [3, 8], "slots": [10, 11, 20, 21], "hidden": [1.0, 2.0], "ids": [5, 6]}
+    assert seen == [right, right | changed, right]
+
+
+def test_mistakes_of_the_host(mistaken: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Node 0 is the root of each request's rows; -1 says that nothing was accepted there."""
+
+    class EagleVerifyInput:
+        def sample(self) -> tuple[object, torch.Tensor, torch.Tensor]:
+            return "tokens", torch.tensor([3, 1]), torch.tensor([[0, 1, 2], [3, -1, -1]])
+
+    for part in ("sglang", "sglang.srt", "sglang.srt.speculative"):
+        monkeypatch.setitem(sys.modules, part, SimpleNamespace(__path__=[]))
+    module = SimpleNamespace(EagleVerifyInput=EagleVerifyInput)
+    monkeypatch.setitem(sys.modules, "sglang.srt.speculative.eagle_info", module)
+    less, behind = (mistaken.MISTAKES[name] for name in ("accepted-one-less", "accept-index-one-behind"))
+    for one in (less, behind):
+        one.patch("cpu")
+    assert EagleVerifyInput().sample()[1].tolist() == [3, 1]
+    less.turn(on=True)
+    assert EagleVerifyInput().sample()[1].tolist() == [2, 1]
+    behind.turn(on=True)
+    assert EagleVerifyInput().sample()[2].tolist() == [[0, 0, 1], [3, -1, -1]]
+
+
+def test_a_control_has_nothing_to_be_found() -> None:
+    told = mistakes_gpu.found(ReferenceSubject(), named("eagle_padded"), solved)
+    assert (told["first"], told["all"]) == ("", [])
+
+
+def test_scenarios_of_mistakes(tmp_path: Path) -> None:
+    """They have cut prompts, and more rows in a batch than one."""
+    engine_checkpoints.write_all(tmp_path, 2)
+    for kind in mistakes_gpu.TARGETS:
+        for one in mistakes_gpu.scenarios(kind, tmp_path, SglangEngine().limits):
+            assert one.schedule.max_batch > 1
+            assert any(len(request.prompt) > one.schedule.chunk for request in one.requests)

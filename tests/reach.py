@@ -267,15 +267,25 @@ def arrows() -> dict[str, set[str]]:
     return Sources().arrows()
 
 
-def reached(changed: Set[str], needs: Mapping[str, Set[str]]) -> set[str]:
-    """Return the files that hang on a changed one, by however many others, and these."""
+def users_of(needs: Mapping[str, Set[str]]) -> dict[str, set[str]]:
+    """Return what hangs directly on each file."""
     users: dict[str, set[str]] = defaultdict(set)
     for path, others in needs.items():
         for other in others:
             users[other].add(path)
+    return users
+
+
+@cache
+def users() -> dict[str, set[str]]:
+    return users_of(arrows())
+
+
+def reached(changed: Set[str], users: Mapping[str, Set[str]]) -> set[str]:
+    """Return the files that hang on a changed one, by however many others, and these."""
     found, waiting = set(changed), list(changed)
     while waiting:
-        new = users[waiting.pop()] - found
+        new = users.get(waiting.pop(), _NONE) - found
         found |= new
         waiting += new
     return found
@@ -289,10 +299,10 @@ def selected(changed: Set[str], gone: Set[str] = _NONE) -> set[str] | None:
     """Return the files of tests that a change reaches; None means all."""
     if any(fnmatch(path, pattern) for path in changed for pattern in EVERYTHING):
         return None
-    needs = Sources(gone).arrows() if any(not is_test(path) for path in gone) else arrows()
+    of = users_of(Sources(gone).arrows()) if any(not is_test(path) for path in gone) else users()
     found = set[str]()
     for path in changed:
-        own = {one for one in reached({path}, needs) if is_test(one)}
+        own = {one for one in reached({path}, of) if is_test(one)}
         if not own and not (path in gone and is_test(path)):
             return None
         found |= own
@@ -301,7 +311,7 @@ def selected(changed: Set[str], gone: Set[str] = _NONE) -> set[str] | None:
 
 def is_reached(changed: Set[str], user: str) -> bool:
     """Return whether a module hangs on what changed."""
-    return user in reached(changed, arrows())
+    return user in reached(changed, users())
 
 
 def spread(names: list[str], most: int) -> list[str]:

@@ -90,7 +90,7 @@ def test_a_test_selects_itself():
 def test_a_new_test_selects_itself(monkeypatch, tmp_path):
     new = "tests/engine/test_new.py"
     monkeypatch.setattr(reach, "files", lambda: EVERY | {new})
-    monkeypatch.setattr(reach, "arrows", lambda: {new: {"engine/pages.py"}})
+    monkeypatch.setattr(reach, "users", lambda: reach.users_of({new: {"engine/pages.py"}}))
     assert reach.selected({new}) == {new, *reach.ALWAYS}
     assert new in (reach.selected({"engine/pages.py"}) or ())
 
@@ -98,6 +98,7 @@ def test_a_new_test_selects_itself(monkeypatch, tmp_path):
 def test_a_deleted_module_selects_what_imported_it(monkeypatch):
     there = reach.files()
     monkeypatch.setattr(reach, "files", lambda: there - {"engine/pages.py"})
+    monkeypatch.setattr(reach, "users", dict)  # as if the module had never been there
     gone = frozenset({"engine/pages.py"})
     found = reach.selected(gone, gone)
     assert found is not None
@@ -122,7 +123,7 @@ def test_no_source_is_beyond_all_tests():
     """What no test hangs on would run everything, and says that the arrows miss something."""
     folders = tuple(f"{folder}/" for folder in reach.ROOMS.values())
     ours = {path for path in reach.files() if path.startswith(folders)}
-    assert {path for path in ours if not any(map(reach.is_test, reach.reached({path}, reach.arrows())))} == set()
+    assert {path for path in ours if not any(map(reach.is_test, reach.reached({path}, reach.users())))} == set()
 
 
 def test_tests_that_are_always_selected_are_there():

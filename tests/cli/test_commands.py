@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 from draftproof.cli import drafts, inputs, subjects
 from draftproof.cli.app import run
 from draftproof.properties.formats.case import Case, encode
-from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS_BY_NAME, Algorithm
+from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS_BY_NAME, Algorithm, algorithm
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject_choice import SubjectChoice
@@ -176,8 +176,9 @@ def test_a_checkpoint_that_cannot_be_read_is_named_once(tmp_path, capsys):
     assert "invalid architectures None" in message
 
 
-def test_a_named_contract_that_met_nothing_is_inconclusive(capsys):
-    options = ["--draft", "eagle", "--examples", "2"]
+def test_a_named_contract_that_met_nothing_is_inconclusive(capsys, monkeypatch):
+    monkeypatch.setattr(drafts, "generated", lambda *_: iter([SCENARIO]))
+    options = ["--draft", "eagle", "--examples", "1"]
     assert run(["check", "--contract", "draft.match", *options]) == 125
     shown = capsys.readouterr().out
     assert "SKIP" in shown
@@ -201,12 +202,23 @@ def test_an_error_of_our_own_is_2_with_its_traceback(capsys, monkeypatch):
 
 
 def test_check_writes_the_same_report_for_the_same_seed(tmp_path, capsys, monkeypatch):
+    """That a seed generates the same scenarios again is tested where they are generated."""
+    one, again, other = (drafts.scenarios(drafts.chosen(drafts.given()), seed, 6) for seed in (1, 1, 2))
+    assert one == again != other
+    assert [algorithm(scenario.draft) for scenario in one] == list(ALGORITHMS)
+    given = []
+
+    def generated(options: drafts.Chosen, seed: int, count: int) -> Iterator[Scenario]:
+        given.append((options.name, seed, count))
+        return map(named, OF_DRAFT.values())
+
+    monkeypatch.setattr(drafts, "generated", generated)
     monkeypatch.chdir(tmp_path)
-    codes = [run(["check", "--seed", "4", "--examples", "6", "--json", name]) for name in ("one.json", "two.json")]
+    codes = [run(["check", "--seed", "1", "--examples", "6", "--json", name]) for name in ("one.json", "two.json")]
     report = json.loads(Path("one.json").read_text())
     assert Path("one.json").read_text() == Path("two.json").read_text()
     assert codes == [{"PASS": 0, "INCONCLUSIVE": 125}[report["verdict"]]] * 2
-    assert report["seed"] == 4
+    assert (report["seed"], given) == (1, [("all", 1, 6)] * 2)
     assert all(isinstance(count, int) for count in report["counts"].values())
     rows = {row["name"]: row for row in report["contracts"]}
     assert rows["verify.positions"]["verdict"] in ("PASS", "INCONCLUSIVE")
@@ -217,14 +229,18 @@ def test_check_writes_the_same_report_for_the_same_seed(tmp_path, capsys, monkey
         assert rows[f"runs.{name}"]["scenarios"] == counts["scenarios"] == 1
         assert counts["decode_rounds"] >= counts["rounds_with_drafts"]
     assert rows["kernel.kv_write"]["scenarios"] == 6
+    assert report["weights"]
     assert not Path(".draftproof").exists()
     out = capsys.readouterr().out
-    assert "Again: draftproof check --seed 4 --examples 6 --device cpu --draft all" in out
+    assert "Again: draftproof check --seed 1 --examples 6 --device cpu --draft all" in out
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_check_of_one_draft_counts_what_is_its_own(name: str, tmp_path, capsys, monkeypatch):
+def test_check_of_one_draft_counts_what_is_its_own(name: Algorithm, tmp_path, capsys, monkeypatch):
+    (drawn,) = drafts.scenarios(drafts.chosen(drafts.given([name])), 0, 1)
+    assert algorithm(drawn.draft) == name
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(drafts, "generated", lambda options, *_: iter([named(OF_DRAFT[options.name])]))
     code = run(["check", "--draft", name, "--examples", "1", "--verbose", "--json", "report.json"])
     report = json.loads(Path("report.json").read_text())
     assert code in (0, 125)
@@ -367,7 +383,8 @@ def test_a_check_that_is_interrupted_names_what_it_had_found(tmp_path, capsys, m
 def test_a_crash_exits_with_3_and_its_traceback(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(inputs, "engine", lambda _device: Raising(as_it_is))
-    assert run(["check", "--draft", "eagle", "--examples", "2"]) == 3
+    monkeypatch.setattr(drafts, "generated", lambda *_: iter([SCENARIO]))
+    assert run(["check", "--draft", "eagle", "--examples", "1"]) == 3
     assert "page 9 is out of range" in capsys.readouterr().out
     case = next(Path(".draftproof/cases").iterdir())
     assert run(["replay", str(case)]) == 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.reference.solved import solved
 from tests.harness.subjects import Raising, as_it_is
 from tests.named import named
+from tests.warm import Warm
 
 PLAIN, ALONE = named("eagle_padded"), named("alone_preempted")
 FAULT = "draft-positions-advanced-early"
@@ -126,11 +126,11 @@ def test_a_case_that_was_found_with_a_fault_says_so(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("fault", "without"), [(FAULT, ""), ("pages-leak-on-finish", FAULT)])
-def test_a_run_with_the_fault_says_nothing_of_it(fault: str, without: str, tmp_path):
+def test_a_run_with_the_fault_says_nothing_of_it(fault: str, without: str, tmp_path, warm: Warm):
     """The engine with a fault has a process of its own."""
     case, report = written(tmp_path / "case.json", origin=EARLIER), tmp_path / "report.json"
-    command = [Path(sys.executable).parent / "draftproof", "replay", case, "--fault", fault, "--json", report]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    words = ["replay", case, "--fault", fault, "--json", str(report)]
+    done = warm.run([sys.executable, "-P", "-m", "draftproof.cli", *words], tmp_path)
     assert done.returncode in (0, 1), done.stderr
     assert ("found with" in done.stdout) is bool(without)
     assert json.loads(report.read_text())["without"] == without

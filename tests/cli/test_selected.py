@@ -24,6 +24,7 @@ from draftproof.properties.fit import fitted
 from draftproof.properties.judge import skipped_where_unconcerned
 from draftproof.properties.lib.paths import put_in
 from draftproof.properties.select import NoScenarioError, select
+from draftproof.properties.validate import validate
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome, Verdict
@@ -35,6 +36,7 @@ from tests.properties.facts import names_of, taking
 WINDOWED_EAGLE = put_in(named("eagle_padded"), "draft", window=8)
 LISTED = [*map(named, names()), WINDOWED_EAGLE]
 BOTH = ("hybrid", "trees")
+SCHEDULE = named("aborted").schedule
 
 
 def has_both(scenario: Scenario) -> bool:
@@ -146,11 +148,14 @@ def test_a_contract_that_concerns_nothing_is_skipped_and_no_other():
 
 def test_a_check_runs_scenarios_with_the_features_only(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    late, other = (replace(named("aborted"), schedule=replace(SCHEDULE, overlap=by)) for by in (("late",), ("none",)))
+    listed = [named("aborted"), late, named("overlapped_stop"), late, named("eagle_padded"), other]
+    monkeypatch.setattr(drafts, "generated", lambda *_: map(validate, listed))
     words = ["check", "--with", "overlap", "--with", "aborts", "--seed", "4", "--examples", "3"]
     assert run([*words, "--json", "report.json"]) in (0, 125)
     report = json.loads(Path("report.json").read_text())
     assert list(report["features"]) == ["overlap", "aborts"]
-    assert report["examples"] == 3
+    assert report["examples"] == report["features"]["aborts"] == 3
     rows = {row["name"]: row for row in report["contracts"]}
     assert not [name for name in rows if name.startswith(("kernel.", "runs."))]
     assert rows["disaggregation.engines"]["verdict"] == "SKIP"
@@ -206,7 +211,9 @@ def test_where_nobody_gave_way_a_check_of_preemption_is_inconclusive(tmp_path):
     assert many.contracts[0].missing == ("preemptions >= 1",)
 
 
-def test_what_a_draft_does_not_have_is_no_pass(capsys):
+def test_what_a_draft_does_not_have_is_no_pass(capsys, monkeypatch):
+    lookup = validate(put_in(named("ngram_matches"), "schedule", disaggregation=True))
+    monkeypatch.setattr(drafts, "generated", lambda *_: iter([lookup]))
     words = [
         "check",
         "--with",
@@ -216,7 +223,7 @@ def test_what_a_draft_does_not_have_is_no_pass(capsys):
         "--contract",
         "disaggregation.hidden",
         "--examples",
-        "2",
+        "1",
     ]
     assert run(words) == 125
     assert (

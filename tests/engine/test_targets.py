@@ -5,6 +5,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,21 @@ of_hybrids = pytest.mark.parametrize("path", HYBRID, indirect=True, scope="modul
 without_states = pytest.mark.parametrize("path", DENSE | GROUPED, indirect=True, scope="module")
 
 
+@cache
 def read(path: Path, dtype: torch.dtype = torch.float64) -> Any:
     return load_target(path, "cpu", dtype)
+
+
+@cache
+def told(path: Path) -> Tensor:
+    """The logits of transformers in float32."""
+    with torch.no_grad():
+        return load_witness(path).float()(IDS[None], use_cache=False).logits[0]
+
+
+@cache
+def ran(path: Path, dtype: torch.dtype = torch.float64, cuts: tuple[int, ...] = ()) -> dict[str, Tensor]:
+    return run(read(path, dtype), cuts)
 
 
 def run(target: Any, cuts: Sequence[int] = (), ids: Tensor = IDS) -> dict[str, Tensor]:
@@ -86,7 +100,7 @@ def test_float64_agrees_with_widened_transformers(path: Path) -> None:
     model = load_witness(path)
     with Widen():
         expected = witnessed(model, IDS.tolist())
-    found = run(read(path))
+    found = {**ran(path)}
     found |= {name.replace("states", "state"): value[-1] for name, value in found.items() if "states" in name}
     assert worst(found, expected) < BOUND
     assert torch.equal(found["logits"].argmax(1), expected["logits"].argmax(1))
@@ -94,8 +108,7 @@ def test_float64_agrees_with_widened_transformers(path: Path) -> None:
 
 def test_float64_equals_the_reference(path: Path) -> None:
     expected = load_reference(path).forward(IDS.tolist())
-    target = read(path)
-    found = run(target)
+    target, found = read(path), ran(path)
     named = {name: value for name, value in parts(expected).items() if not name.startswith("state")}
     assert worst(found, named | {f"states{i}": state for i, state in enumerate(expected.states)}) < BOUND
     assert torch.equal(found["logits"].argmax(1), expected.logits.argmax(1))
@@ -105,9 +118,7 @@ def test_float64_equals_the_reference(path: Path) -> None:
 
 @pytest.mark.parametrize("cuts", [(), tuple(range(1, T)), tuple(range(9, T, 9))], ids=["whole", "tokens", "chunks"])
 def test_float32_agrees_with_transformers(path: Path, cuts: tuple[int, ...]) -> None:
-    with torch.no_grad():
-        expected = load_witness(path).float()(IDS[None], use_cache=False).logits[0]
-    got = run(read(path, torch.float32), cuts)["logits"]
+    expected, got = told(path), ran(path, torch.float32, cuts)["logits"]
     assert got.dtype == torch.float32
     assert relative(got, expected) < 1e-4
     assert torch.equal(got.argmax(1), expected.argmax(1))
@@ -120,13 +131,12 @@ def test_decode_agrees_with_cached_transformers(path: Path) -> None:
     with torch.no_grad():
         rows = [model(IDS[None, :9], past_key_values=cache).logits[0]]
         rows += [model(IDS[None, i : i + 1], past_key_values=cache).logits[0] for i in range(9, T)]
-    assert relative(run(read(path, torch.float32), tuple(range(1, T)))["logits"], torch.cat(rows)) < 1e-4
+    assert relative(ran(path, torch.float32, tuple(range(1, T)))["logits"], torch.cat(rows)) < 1e-4
 
 
 @pytest.mark.parametrize("cuts", [(17, 22, 27, 32), tuple(range(1, T)), (40,)], ids=["verify", "tokens", "two"])
 def test_prefill_and_verify_rows_equal_one_pass(path: Path, cuts: tuple[int, ...]) -> None:
-    target = read(path)
-    assert worst(run(target, cuts), run(target)) < 1e-12
+    assert worst(ran(path, cuts=cuts), ran(path)) < 1e-12
 
 
 def test_requests_share_a_pass(path: Path) -> None:
@@ -142,7 +152,7 @@ def test_requests_share_a_pass(path: Path) -> None:
 
 def test_bfloat16_is_close_to_float64(path: Path) -> None:
     target = read(path, torch.bfloat16)
-    got, expected = run(target)["logits"], run(read(path))["logits"]
+    got, expected = run(target)["logits"], ran(path)["logits"]
     assert got.dtype == torch.bfloat16
     if target.state_shape is not None:
         assert (target.state_shape.dtype, target.state_shape.state_dtype) == (torch.bfloat16, torch.float32)

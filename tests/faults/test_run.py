@@ -208,7 +208,7 @@ def test_the_catalogue_applies_and_names_what_exists():
 
 
 def test_a_kernel_fault_is_found_under_the_interpreter(server: ForkServer):
-    report = run_faults([catalogue()["kv-write-value-stride"]], seeds=[0], examples=12, serve=server.run)
+    report = run_faults([catalogue()["kv-write-value-stride"]], seeds=[0], examples=3, serve=server.run)
     (found,) = report.faults
     assert found.outcome is FaultOutcome.DETECTED
     assert found.divergence is not None
@@ -226,7 +226,7 @@ def test_what_is_interpreted_meets_calls_of_dtypes_that_the_interpreter_has(serv
 
 def test_a_wrong_stride_is_reported_as_one(server: ForkServer):
     wrong = catalogue()["gdn-stride-of-steps-in-force"]
-    report = run_faults([wrong], seeds=[8], examples=24, serve=server.run)
+    report = run_faults([wrong], seeds=[8], examples=6, serve=server.run)
     (found,) = report.faults
     assert found.outcome is FaultOutcome.DETECTED
     assert found.divergence is not None

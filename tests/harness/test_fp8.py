@@ -1,5 +1,6 @@
 """FP8 entries from end to end: right engines pass, wrong scales are found, and what cannot be is refused."""
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -8,6 +9,7 @@ import pytest
 from draftproof.cli.app import run
 from draftproof.engine.models import fp8
 from draftproof.engine.subject import EngineSubject
+from draftproof.harness import checkpoint_scenarios
 from draftproof.harness.checkpoint_scenarios import KvDtypes, one_draft
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.fit import UnfitError, fit
@@ -23,6 +25,7 @@ from tests.named.real import real
 from tests.reference.test_fp8 import with_scales
 
 FP8 = "fp8_e4m3"
+NAMES = ("eagle_padded", "hybrid_snapshot", "logprobs", "five_in_graphs", "preempted", "prefix_cached_hybrid")
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +36,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def scenarios(model: Path, *, target: str = FP8, draft: str = FP8, count: int = 3) -> list[Scenario]:
     dtypes = KvDtypes(target, draft)  # type: ignore[arg-type]
     made = one_draft(model, "standalone", model, 0, kv_dtypes=dtypes)
-    names = ("eagle_padded", "hybrid_snapshot", "logprobs", "five_in_graphs", "preempted", "prefix_cached_hybrid")
-    return real(model, names[:count], made, kv_cache_dtype=dtypes.target)
+    return real(model, NAMES[:count], made, kv_cache_dtype=dtypes.target)
 
 
 @pytest.mark.parametrize(("target", "draft"), [(FP8, FP8), (FP8, "auto"), ("auto", FP8)])
@@ -44,7 +46,14 @@ def test_any_two_formats_pass(model: Path, target: str, draft: str):
         assert found.passed, found.first
 
 
-def test_a_check_passes(model: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_check_passes(model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    made = one_draft(model, "eagle", None, 0, kv_dtypes=KvDtypes(FP8, FP8))
+
+    def generated(*given: object) -> list[Scenario]:
+        assert given == (model, [made], 0, 2, FP8)
+        return real(model, NAMES[:2], made, kv_cache_dtype=FP8)
+
+    monkeypatch.setattr(checkpoint_scenarios, "generated_real", generated)
     options = ["--draft", "eagle", "--kv-cache-dtype", FP8, "--draft-kv-cache-dtype", FP8, "--examples", "2"]
     assert run(["check", "--model", str(model), *options, "--contract", "commit.kv", "--contract", "extend.kv"]) in (
         0,
@@ -53,6 +62,7 @@ def test_a_check_passes(model: Path, capsys: pytest.CaptureFixture[str]):
     told = capsys.readouterr().out
     assert f"--kv-cache-dtype {FP8} --draft-kv-cache-dtype {FP8}" in told
     assert "FAIL" not in told
+    assert re.search(r"commit +1 PASS", told), told
 
 
 def test_a_wrong_scale_is_found_where_it_is(model: Path, monkeypatch: pytest.MonkeyPatch):

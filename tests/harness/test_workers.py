@@ -27,6 +27,7 @@ from draftproof.harness.workers.pool import LEAST_DEADLINE, UNCALIBRATED, Pool
 from draftproof.harness.workers.process import WorkerProcess, environments, visible_gpus
 from draftproof.harness.workers.worker import BROKEN_DEVICE, OWN_ERROR
 from draftproof.properties.lib.base import Value
+from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.observed import LaunchRecord
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject_choice import SubjectChoice
@@ -236,6 +237,7 @@ def test_the_first_workers_share_what_calibrates(
 ) -> None:
     """With twelve workers on a GPU, each of which ran all of them, the first result came after half a minute."""
     sent: list[list[int]] = []
+    calibrating = [named("eagle_padded"), named("ngram_matches"), named("eagle3_features")]
 
     class Noted(WorkerProcess):
         def __init__(self, *given: Any) -> None:
@@ -249,6 +251,8 @@ def test_the_first_workers_share_what_calibrates(
             super().send(message)
 
     monkeypatch.setattr(workers_pool, "WorkerProcess", Noted)
+    of_three = {(0, 3, ALGORITHMS): calibrating}
+    monkeypatch.setattr("draftproof.properties.strategies.scenarios.generate", lambda *of: of_three[of])
     end = time.monotonic() + 60
     with Pool(SubjectSpec(), count, tmp_path / "workers", start=FORKED) as pool:
         while sum(map(len, sent)) < sum(map(len, shares)) and time.monotonic() < end:

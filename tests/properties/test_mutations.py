@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import astuple, replace
 
 from draftproof.properties.contracts.base import Contract
-from draftproof.properties.contracts.registry import ALL
+from draftproof.properties.contracts.registry import ALL, CONTRACTS_BY_NAME
 from draftproof.properties.evidence.comparison import may_leave_out
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
@@ -48,28 +48,24 @@ from tests.properties.evidence import (
     with_observations,
 )
 
-PAIRS = [(contract, channel) for contract in ALL for channel in sorted(contract.needs)]
-WHOLE = [(contract, channel) for contract, channel in PAIRS if channel not in contract.partial]
+NAMES = [contract.name for contract in ALL]
+WHOLE = {one.name: channels for one in ALL if (channels := sorted(one.needs - one.partial))}
 # What follows from the draft alone, for every draft; the rest is the same whoever proposes.
 SHARED = ("config.draft", "propose.tokens", "graph.replay", "graph.work", "commit.written")
-OWN = [(kind.name, channel) for kind in DRAFT_KINDS for channel in sorted({*kind.tapped, *SHARED})]
+OWN = {kind.name: (*kind.tapped, *SHARED) for kind in DRAFT_KINDS}
 _OF_TREES = ("verify.ids", "verify.positions", "verify.slots", "verify.choice", "round.drafts", "commit.kv")
 _OF_TREES += ("accept.index", "accept.correct_len", "accept.bonus", "accept.emitted")
-OWN += [("tree", channel) for channel in sorted({*tapped(TREE.draft, is_tree=True), *SHARED, *_OF_TREES})]
-OWN += [("tree of matches", channel) for channel in sorted({*tapped(MATCHES.draft, is_tree=True), *_OF_TREES})]
+OWN["tree"] = (*tapped(TREE.draft, is_tree=True), *SHARED, *_OF_TREES)
+OWN["tree of matches"] = (*tapped(MATCHES.draft, is_tree=True), *_OF_TREES)
 _STATES = {
     commit: replace(TREE, model=STATIC.model, states=States(commit=commit, checkpoint=2))
     for commit in ("snapshot", "replay")
 }
 _OF_STATES = ("commit.step_index", "commit.state", "commit.checkpoint", "graph.work", "commit.written")
-OWN += [("snapshot", channel) for channel in (*_OF_STATES, "commit.intermediate")]
-OWN += [("replay", channel) for channel in (*_OF_STATES, "commit.pending", "commit.base")]
+OWN["snapshot"] = (*_OF_STATES, "commit.intermediate")
+OWN["replay"] = (*_OF_STATES, "commit.pending", "commit.base")
 SCENARIO_OF = {**OF_DRAFTS, "tree": TREE, "tree of matches": MATCHES, **_STATES}
 VARIANT = "variant."
-
-
-def names(pair: tuple[Contract, str]) -> str:
-    return f"{pair[0].name}-{pair[1]}"
 
 
 def evidence_for(contract: Contract, channel: str = "") -> Evidence:
@@ -188,16 +184,17 @@ def test_the_unchanged_traces_pass() -> None:
         assert list(contract.check(of)) == [], contract.name
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=names)
-def test_a_changed_value_fails(pair: tuple[Contract, str]) -> None:
-    contract, channel = pair
-    of = evidence_for(contract, channel)
-    if not of.subject.channel(channel):
-        pytest.fail(f"nothing was reported on {channel}")
-    found = [d for mutant in mutants(of, channel) for d in contract.check(mutant)]
-    assert found, "no change was noticed"
-    assert {divergence.contract for divergence in found} == {contract.name}
-    assert all(divergence.channel in contract.needs | contract.reads | contract.also for divergence in found)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_changed_value_fails(name: str) -> None:
+    contract = CONTRACTS_BY_NAME[name]
+    for channel in sorted(contract.needs):
+        of = evidence_for(contract, channel)
+        assert of.subject.channel(channel), f"nothing was reported on {channel}"
+        found = [d for mutant in mutants(of, channel) for d in contract.check(mutant)]
+        assert found, f"no change of {channel} was noticed"
+        assert {divergence.contract for divergence in found} == {contract.name}, channel
+        declared = contract.needs | contract.reads | contract.also
+        assert all(divergence.channel in declared for divergence in found), channel
 
 
 @pytest.mark.parametrize("channel", sorted(CHANNELS))
@@ -216,35 +213,38 @@ def test_every_channel_has_a_contract_that_minds_every_change(channel: str) -> N
         assert is_minded(mutant, channel), f"nobody minds {changed}"
 
 
-@pytest.mark.parametrize(("draft", "channel"), OWN)
-def test_every_change_of_what_any_draft_reports_is_minded(draft: str, channel: str) -> None:
+@pytest.mark.parametrize("draft", OWN)
+def test_every_change_of_what_any_draft_reports_is_minded(draft: str) -> None:
     of = evidence(scenario=SCENARIO_OF[draft])
     assert judge(of).passed
-    assert of.subject.channel(channel)
-    for mutant in mutants(of, channel):
-        changed = [a for a, b in zip(mutant.subject.observations, of.subject.observations, strict=True) if a != b]
-        assert is_minded(mutant, channel), f"nobody minds {changed}"
+    for channel in sorted({*OWN[draft]}):
+        assert of.subject.channel(channel), channel
+        for mutant in mutants(of, channel):
+            changed = [a for a, b in zip(mutant.subject.observations, of.subject.observations, strict=True) if a != b]
+            assert is_minded(mutant, channel), f"nobody minds {changed}"
 
 
-@pytest.mark.parametrize(("draft", "channel"), OWN)
-def test_whatever_any_draft_leaves_out_is_missed(draft: str, channel: str) -> None:
+@pytest.mark.parametrize("draft", OWN)
+def test_whatever_any_draft_leaves_out_is_missed(draft: str) -> None:
     of = evidence(scenario=SCENARIO_OF[draft])
-    places = [
-        at
-        for at, one in enumerate(of.subject.observations)
-        if one.channel == channel and not (channel.startswith("extend.") and may_leave_out(of.script, one.key))
-    ]
-    for at in (places[0], places[len(places) // 2], places[-1]):
-        assert is_minded(replaced(of, at, ()), channel), of.subject.observations[at]
+    for channel in sorted({*OWN[draft]}):
+        places = [
+            at
+            for at, one in enumerate(of.subject.observations)
+            if one.channel == channel and not (channel.startswith("extend.") and may_leave_out(of.script, one.key))
+        ]
+        for at in (places[0], places[len(places) // 2], places[-1]):
+            assert is_minded(replaced(of, at, ()), channel), of.subject.observations[at]
 
 
-@pytest.mark.parametrize("pair", WHOLE, ids=names)
-def test_a_missing_value_fails(pair: tuple[Contract, str]) -> None:
-    contract, channel = pair
-    of = evidence_for(contract, channel)
-    places = [at for at, observation in enumerate(of.subject.observations) if observation.channel == channel]
-    for at in (places[0], places[len(places) // 2], places[-1]):
-        assert fails(contract, replaced(of, at, ())), of.subject.observations[at]
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_missing_value_fails(name: str) -> None:
+    contract = CONTRACTS_BY_NAME[name]
+    for channel in WHOLE[name]:
+        of = evidence_for(contract, channel)
+        places = [at for at, observation in enumerate(of.subject.observations) if observation.channel == channel]
+        for at in (places[0], places[len(places) // 2], places[-1]):
+            assert fails(contract, replaced(of, at, ())), of.subject.observations[at]
 
 
 def moved(of: Evidence, channel: str, change: Callable[[int], int]) -> Evidence:
@@ -254,7 +254,8 @@ def moved(of: Evidence, channel: str, change: Callable[[int], int]) -> Evidence:
     return replaced(of, at, (one, one._replace(key=one.key._replace(round=change(one.key.round)))))
 
 
-@pytest.mark.parametrize("pair", WHOLE, ids=names)
-def test_a_surplus_value_fails(pair: tuple[Contract, str]) -> None:
-    contract, channel = pair
-    assert fails(contract, moved(evidence_for(contract, channel), channel, lambda _: 77))
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_surplus_value_fails(name: str) -> None:
+    contract = CONTRACTS_BY_NAME[name]
+    for channel in WHOLE[name]:
+        assert fails(contract, moved(evidence_for(contract, channel), channel, lambda _: 77)), channel

@@ -119,12 +119,13 @@ def test_a_right_server_passes(llama: Path, wrong: str, tmp_path: Path, capsys: 
 
 def test_a_wrong_server_is_explained_and_replayed(llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     program, case = read_program(llama), tmp_path / "case.json"
-    ahead = next(one for one in every(program, 30, WIDTH, of_draft=True) if one.name == "draft positions one ahead")
-    with serving(Oracle(program, WIDTH, ahead), "tells rounds") as url:
+    name = "draft cache a token short after a full accept"
+    short = next(one for one in every(program, 30, WIDTH, of_draft=True) if one.name == name)
+    with serving(Oracle(program, WIDTH, short), "tells rounds") as url:
         options = ["tracer", "run", "--url", url, "--checkpoint", str(llama), "--drafts", "3"]
         assert run([*options, *OPTIONS, "--case", str(case)]) == 1
         out = capsys.readouterr().out
-        assert "explained by: draft positions one ahead (" in out
+        assert f"explained by: {name} (" in out
         assert "the number of tokens in decode round" in out
         assert run([*options, "--replay", str(case)]) == 1
     with serving(Oracle(program, WIDTH), "tells rounds") as url:

@@ -13,6 +13,8 @@ from draftproof.tracer.build import build
 from draftproof.tracer.oracle import BitRows, continuation
 from draftproof.tracer.program import BOS, VOCABULARY, Program
 
+_SIDE_BY_SIDE = 5
+
 
 def built(folder: Path, architecture: str, draft: str | None = None, **options: int) -> tuple[Path, Program]:
     """Return the directory of a tracer, and its program."""
@@ -31,18 +33,22 @@ def texts(program: Program, count: int, longest: int, seed: int) -> list[list[in
 def wrong(directory: Path, dtype: str, program: Program, some: Sequence[list[int]]) -> list[tuple[int, int]]:
     """Return the prompts that transformers continues otherwise than the oracle, as (text, length).
 
-    Every beginning of a text is a prompt. Texts run side by side: what is behind the end of one is looked at by nobody.
+    Every beginning of a text is a prompt. Texts of about one length run side by side: what is behind the end of one is
+    looked at by nobody.
     """
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=getattr(torch, dtype))
-    rows = torch.nn.utils.rnn.pad_sequence([torch.tensor(text) for text in some], batch_first=True)
-    with torch.no_grad():
-        logits = model(rows).logits.float()
+    numbers = sorted(range(len(some)), key=lambda number: len(some[number]))
     found = []
-    for number, text in enumerate(some):
-        oracle = BitRows(program)
-        oracle.extend(text)
-        best = logits[number, : len(text)].topk(2)
-        clear = best.values[:, 0] - best.values[:, 1] > 31
-        expected = torch.tensor([oracle.emitted(row) for row in range(len(text))])
-        found += [(number, int(i) + 1) for i in (~clear | (best.indices[:, 0] != expected)).nonzero()]
+    for first in range(0, len(some), _SIDE_BY_SIDE):
+        batch = numbers[first : first + _SIDE_BY_SIDE]
+        rows = torch.nn.utils.rnn.pad_sequence([torch.tensor(some[number]) for number in batch], batch_first=True)
+        with torch.no_grad():
+            logits = model(rows).logits.float()
+        for number, of_text in zip(batch, logits, strict=True):
+            text, oracle = some[number], BitRows(program)
+            oracle.extend(text)
+            best = of_text[: len(text)].topk(2)
+            clear = best.values[:, 0] - best.values[:, 1] > 31
+            expected = torch.tensor([oracle.emitted(row) for row in range(len(text))])
+            found += [(number, int(i) + 1) for i in (~clear | (best.indices[:, 0] != expected)).nonzero()]
     return found

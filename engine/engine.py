@@ -38,7 +38,7 @@ from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
 from draftproof.engine.rope import RopeTable
 from draftproof.engine.runner import Outputs
-from draftproof.engine.runtime import DRAFT_BUFFERS, Runtime, acceptance_of, accepted, last_committed
+from draftproof.engine.runtime import DRAFT_BUFFERS, Runtime, accepted, downloaded_acceptance, last_committed
 from draftproof.engine.sampling import sampling_columns
 from draftproof.engine.scheduler import Scheduler
 from draftproof.engine.stages import (
@@ -102,6 +102,7 @@ class Engine:
         self._penalties = PenaltyTables(self.arena, target.logit_units) if config.penalized else None
         self.grammars = GrammarStates(target.vocab, device) if config.constrained else None
         self.draft = kind(draft.model, self._context)
+        # 0: some layer sees all positions, so that no page may be dropped.
         window = shape.widest
         if entries:
             window = max(window, entries.widest + self.draft.lookback) if window and entries.widest else 0
@@ -109,7 +110,7 @@ class Engine:
         needs, verifier = self.draft.needs, TreeVerifier if config.tree else Verifier
         self.verifier = verifier(target, cache, config, self.probes, needs, self._penalties)
         self._packed_target = PackedTarget(self.verifier, needs, config, self.probes, group) if config.mixed else None
-        # Before the first step no rank knows of the others.
+        # Until ranks have agreed for the first time, each takes the others for busy.
         self._step, self._any_busy = 0, int(group.size > 1)
         self.exchange = Exchange(cache, self.draft, self.states, self.scheduler, config, self.probes, device)
         self._controller = (parts.controller or controller)(config.adaptive_steps) if config.adaptive_steps else None
@@ -160,12 +161,17 @@ class Engine:
         return self.step_with_transfers()[0]
 
     def step_with_transfers(self) -> tuple[tuple[Commit, ...], tuple[KvTransfer, ...]]:
-        """Run one step; return each request's commit, and the requests that a prefill-only engine transfers."""
-        plan = self._planned()
+        """Run one step; return each request's commit, and the requests that a prefill-only engine transfers.
+
+        In its order: release who is aborted and plan; install requests that a prefill engine transferred; agree with
+        other ranks on sizes; run chunks, then rounds, or both packed; keep what is final and release who has ended;
+        refuse what can never run. With an overlap a step goes otherwise (overlap.py).
+        """
+        plan = self._plan_step()
         if plan.installed:
             self._begin(plan.installed)
             self.exchange.install(plan.installed)
-        commits = self._run(self._agreed(plan))
+        commits = self._run(self._agree_on_sizes(plan))
         leaving = [commit for commit in commits if self.config.prefill_only and not commit.finished]
         transfers = self.exchange.pack(leaving, self._step) if leaving else ()
         self._retire(self.scheduler.retire(commits))
@@ -178,13 +184,13 @@ class Engine:
         self.probes.on_step(plan)
         return refused
 
-    def _planned(self) -> StepPlan:
-        """Free what is aborted, plan the next step, and begin requests with the states that they are served."""
-        # A prefill and a decode engine share a group: the one that steps observes it.
+    def _plan_step(self) -> StepPlan:
+        """Release aborted requests, plan the next step, and copy kept states to the requests that begin from them."""
+        # Both engines of PD disaggregation may share one group: whoever steps has its collectives reported.
         self.group.watch(self.probes.on_collective)
         for released in self.scheduler.abort(self._step):
             self._release(released)
-        plan = self.scheduler.plan(self._step, self._steps)
+        plan = self.scheduler.plan(self._step, self._most_steps_for)
         self._step += 1
         for released in plan.preempted:
             self._release(released)
@@ -201,7 +207,7 @@ class Engine:
     def _retire(self, retired: Retired) -> None:
         """Keep for others what is final, and forget the requests that have ended."""
         if self.states and retired.kept:
-            # Filled from state slots, while these still have them.
+            # Copied from state slots, before these are released below.
             self.probes.before_launch("keep")
             self.states.checkpoints.keep({one.checkpoint: one.place for one in retired.kept})
             self.probes.on_launch(Launch("keep", 0, len(retired.kept), 0))
@@ -211,8 +217,11 @@ class Engine:
         if retired.dropped:
             self.probes.on_drop(retired.dropped)
 
-    def _agreed(self, plan: StepPlan, *own: int) -> Step:
-        """Agree on the size of a step: an idle rank runs what others run, with no row of its own."""
+    def _agree_on_sizes(self, plan: StepPlan, *own: int) -> Step:
+        """Agree with all ranks on the sizes of a step: an idle rank runs what others run, with no row of its own.
+
+        `own` is what an engine agrees on beside them: with an overlap whether some host must wait for the results.
+        """
         tokens, entries = sum(len(row.ids) for row in plan.prefill), self.draft.prompt_entries(plan.prefill)
         steps = plan.steps if any(row.num_drafts for row in plan.decode) else 0
         tokens, entries, rows, steps, *waits = self.group.agree(tokens, entries, len(plan.decode), steps, *own)
@@ -221,8 +230,7 @@ class Engine:
     def _run(self, step: Step) -> tuple[Commit, ...]:
         """Run chunks and rounds: the chunks first, or packed beside each other.
 
-        A batch of rounds alone runs in the graphs of a decode batch: because it has no other rows, and not because of
-        how many tokens it has.
+        A step without chunks uses the decode graphs, however few tokens a packed graph would hold.
         """
         if self._packed_target and step.num_tokens:
             return self._run_packed(self._packed_target, step)
@@ -261,7 +269,7 @@ class Engine:
             self.grammars.release(released.request)
         self.probes.on_release(released.req_row, released.pages, released.state_slot)
 
-    def _steps(self, num_rows: int) -> int:
+    def _most_steps_for(self, num_rows: int) -> int:
         """Return the most drafts that a row may have in a decode batch of this many rows."""
         return self._controller.steps(num_rows) if self._controller else self.config.steps
 
@@ -289,7 +297,7 @@ class Engine:
             self._rope.begin(rows)
 
     def _choosing_first(self, batch: tuple[PrefillRow, ...]) -> dict[str, Tensor]:
-        """Return how the token after each chunk is chosen, and what stands behind its tokens if that is asked."""
+        """Return how the token after each chunk is sampled and, for prompt logprobs, what follows each token."""
         choosing = uploaded(self._choosing(batch), self.device)
         if self.grammars:
             choosing["excluded"] = stopping.prompt_masks(batch, self.grammars.prompt_masks(batch))
@@ -300,7 +308,7 @@ class Engine:
 
     def _end_chunks(self, step: Step, ran: ChunkOutputs) -> tuple[Commit, ...]:
         """Commit chunks that the target has run, and compute the draft's entries for them."""
-        batch, next_tokens = step.plan.prefill, ran.target_tokens.tolist()
+        batch, next_tokens = step.plan.prefill, ran.target_tokens.tolist()  # the host waits for the chunks
         of_prompts = prompt_logprobs({name: one for name, one in ran.weights.items() if name not in WEIGHTS}, batch)
         done = [
             self.scheduler.commit_prefill(row, token if row.tail < 0 else None, told)
@@ -341,7 +349,7 @@ class Engine:
         )
 
     def _steps_to_keep(self, seq_lens: Tensor, num_tokens: Tensor) -> Tensor:
-        """Return the step of each row that is checkpointed, of `num_tokens` after `seq_lens`; -1 for none."""
+        """Return which of the next `num_tokens` tokens of each row ends a checkpoint interval; -1: none."""
         if not self.config.checkpoint:
             return torch.full_like(seq_lens, -1)
         steps = torch.empty_like(seq_lens)
@@ -349,9 +357,10 @@ class Engine:
         return steps
 
     def _start_rounds(self, step: Step) -> Rounds:
-        """Begin a round of each row, in the runtime of the steps in force, or in that without drafts: it proposes.
+        """Choose the runtime (without drafts if no row may have any), fill its buffers and propose.
 
-        Of ranks the one with the most steps decides, and launches hold the rows of the one with the most.
+        If no rank has a draft then, go on in the runtime without drafts. Of ranks the one with the most steps decides,
+        and launches hold the rows of the one with the most.
         """
         runtime, num_rows = self._runtimes[self.config.num_drafts(step.steps)], step.num_rows
         batch, inputs = step.plan.decode, runtime.inputs(len(step.plan.decode), num_rows)
@@ -360,6 +369,7 @@ class Engine:
         found = self.draft.look_up(batch)
         known = found.num_drafts if found else tuple(row.num_drafts for row in batch)
         runtime.begin(self._columns(batch, known) | (found.columns(runtime.width - 1) if found else {}), num_rows)
+        # A harness may force drafts: they take the place of the proposals.
         proposal = self.probes.steer(batch, runtime.propose(batch, num_rows, found))
         if runtime.steps and not any(self.group.agree(int(any(proposal.num_drafts)))):
             runtime = self._runtimes[0]
@@ -381,7 +391,8 @@ class Engine:
 
     def _end_rounds(self, step: Step, rounds: Rounds, out: Outputs) -> tuple[Commit, ...]:
         """Commit what the target accepted, and extend the draft by it."""
-        batch, inputs, acceptance = rounds.batch, rounds.inputs, acceptance_of(out)
+        batch, inputs = rounds.batch, rounds.inputs
+        acceptance = downloaded_acceptance(out)  # the host waits for the verify
         self.probes.on_target_hidden_states(acceptance.hidden_states)
         self.probes.on_accept(batch, acceptance)
         self._control(batch, acceptance)
@@ -419,7 +430,7 @@ class Engine:
         return {**sampling, **penalties}
 
     def _advance(self, commits: tuple[Commit, ...]) -> None:
-        """Follow what requests gained where their next choices depend on it."""
+        """Update penalty counts and grammar states by the new tokens."""
         if self._penalties:
             self._penalties.advance(commits)
         if self.grammars:
@@ -434,9 +445,9 @@ class Engine:
     def _commit_states(
         self, batch: tuple[DecodeRow, ...], inputs: Mapping[str, Tensor], last: Tensor, steps: Tensor | None
     ) -> None:
-        """Commit the recurrent state after place `last` of what was accepted of each row, with a checkpoint where due.
+        """Commit the recurrent state behind the last accepted token of each row (`last`), and a checkpoint where due.
 
-        Of a tree `steps` are how the states know the rows in these places.
+        For a tree, `steps` maps accepted places to the numbers by which states know the rows.
         """
         if self.states is None or not batch:
             return

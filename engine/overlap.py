@@ -65,11 +65,11 @@ class OverlapEngine(Engine):
 
     def step_with_transfers(self) -> tuple[tuple[Commit, ...], tuple[KvTransfer, ...]]:
         """Plan and launch one step, then process the results of the step before, or of both."""
-        plan = self._planned()
+        plan = self._plan_step()
         self.scheduler.launched(plan)
         delay = self.config.overlap[plan.step % len(self.config.overlap)]
         waits = self.scheduler.waits_for(plan)
-        step, most = self._agreed(plan, int(waits)), 0
+        step, most = self._agree_on_sizes(plan, int(waits)), 0
         if step.num_tokens or step.num_rows:
             self._in_flight.append(self._launch(step, late=delay == "late" and not step.waits))
             most = int(delay != "none" and not waits)

@@ -146,7 +146,7 @@ class Runtime:
         self._draft.save_next_round(accepted, tuple(runner.launch(count, num_rows) for runner in self._extends))
 
 
-def acceptance_of(out: Outputs) -> Acceptance:
+def downloaded_acceptance(out: Outputs) -> Acceptance:
     """Return what the outputs of a verify say."""
     # One download of all that the host looks at.
     width = out["ids"].shape[1]

@@ -19,7 +19,8 @@ from draftproof.engine.stages import DecodeRow, Proposal, StepPlan
 class Step(Struct, frozen=True):
     """A plan, with the tokens, draft entries and rows of the rank that has the most of each, and K of its rounds.
 
-    Where one host `waits` for the results before it plans the next step, those of all ranks do.
+    `waits`: the host of some rank waits for the results before it plans its next step, and needs the collectives of
+    this one for that: then no rank runs the step late. The other hosts need not wait.
 
     A step in flight was given to the device as this `work`, with `buffers` that it shares with the host; `weights` are
     what tokens of chunks and of rounds were chosen from, once it has run.

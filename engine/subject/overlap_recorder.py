@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from draftproof.engine.ranks import Issued, RankOp
-from draftproof.engine.runtime import acceptance_of
+from draftproof.engine.runtime import downloaded_acceptance
 from draftproof.engine.stages import BufferUse, Commit, DecodeRow, Proposal, StepPlan, relayed
 from draftproof.engine.subject.recorder import TraceRecorder
 from draftproof.properties.values.observed import BufferKind, DiscardedRound, SharedUse
@@ -67,7 +67,7 @@ class OverlapRecorder(TraceRecorder):
         return replace(steered, num_drafts=proposal.num_drafts, counts=counts)
 
     def on_round(self, batch: tuple[DecodeRow, ...], outputs: Mapping[str, Tensor]) -> None:
-        verified, batch = acceptance_of(outputs), self._plan.decode
+        verified, batch = downloaded_acceptance(outputs), self._plan.decode
         self.on_accept(batch, verified)
         gained = [tokens if row.num_drafts >= 0 else () for row, tokens in zip(batch, verified.tokens, strict=True)]
         self._ran = tuple(

@@ -98,7 +98,7 @@ FEATURE = Feature(
     rule="S-DISAGG-8",
     of_probes=True,
     refuses={
-        "overlap": "S-OVERLAP-1 delays the results of one engine; a transfer needs the prompt's in their step (S-DISAGG-1)",
+        "overlap": "S-OVERLAP-1 delays the results of one engine; a transfer needs the prompt's at once (S-DISAGG-1)",
     },
     facts=_FACTS,
     # A cache has prompts alone, and no launch has chunks beside rounds.

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from draftproof.engine.engine import Engine
 from draftproof.engine.graphs.host import HostBackend
 from draftproof.engine.pages import PagePool, PageTable
-from draftproof.engine.runtime import acceptance_of
+from draftproof.engine.runtime import downloaded_acceptance
 from draftproof.engine.subject import build
 from draftproof.engine.upload import UploadBlock, uploaded
 from draftproof.properties.values.drafts import DFlash, Eagle3, Mtp, Ngram, ProbeDraft, Standalone
@@ -92,7 +92,7 @@ def test_numbers_are_whole_on_their_way() -> None:
         "correct_len": torch.tensor([0]),
         "bonus": torch.tensor([large]),
     }
-    assert acceptance_of(outputs).tokens == ((large,),)
+    assert downloaded_acceptance(outputs).tokens == ((large,),)
     table = PageTable(torch.zeros((2, 1), dtype=torch.int64))
     table.grow([(1, 1)], PagePool([large]))
     assert table.device[1].tolist() == [large]

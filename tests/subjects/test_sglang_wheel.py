@@ -26,6 +26,7 @@ from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.subjects.sglang.draft_decode import DraftDecode
 from draftproof.subjects.sglang.release import SglangRelease
 from draftproof.subjects.wheels.modules import WheelImportError
+from tests.engines_gpu import MISTAKEN, OTHER
 from tests.named import named
 
 RELEASE = os.environ.get("DRAFTPROOF_SGLANG", "")
@@ -79,3 +80,17 @@ def test_a_module_that_cannot_be_imported_is_said(tmp_path):
             DraftDecode(place)
     finally:
         SglangRelease.close_open()
+
+
+@pytest.mark.skipif(RELEASE != MISTAKEN, reason=f"mistakes are patched into {MISTAKEN}")
+def test_mistakes_of_a_live_engine_patch_what_is_there(monkeypatch):
+    monkeypatch.syspath_prepend(str(OTHER))
+    from mistaken_sglang import MISTAKES
+
+    place = Path(unpacked_wheel("sglang", RELEASE, None))
+    for name, one in MISTAKES.items():
+        file = place / f"{one.module.replace('.', '/')}.py"
+        sources = [file, file.with_name("eagle_info_v2.py")]  # which has the mixins of eagle_info.py
+        text = "".join(path.read_text(encoding="utf-8") for path in sources if path.exists())
+        assert not one.kind or f"class {one.kind}" in text, name
+        assert f"def {one.name}(" in text or f" {one.name}," in text, name

@@ -4,7 +4,6 @@ import gc
 import os
 import time
 from dataclasses import replace
-from functools import cache
 
 import pytest
 from msgspec.structs import replace as put
@@ -32,15 +31,11 @@ from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solved import solved
 from tests.named import named
+from tests.named.ran import ran_named
 from tests.properties.facts import names_of
 
 UNEVEN, ONE_IDLE = "ranks_data", "ranks_one_idle"
 """Requests on ranks 0, 0, 1, and on 0, 0, 0; they do not all end together."""
-
-
-@cache
-def ran(name: str) -> Evidence:
-    return evidence(EngineSubject(), named(name))
 
 
 def examined(subject: Subject, scenario: Scenario) -> Answer:
@@ -49,10 +44,10 @@ def examined(subject: Subject, scenario: Scenario) -> Answer:
 
 @pytest.mark.parametrize("name", [UNEVEN, ONE_IDLE])
 def test_ranks_pass_every_contract_and_their_sizes_are_agreed(name: str) -> None:
-    judged = judge(ran(name))
+    judged = judge(ran_named(name))
     assert judged.first is None
-    counted = counts(ran(name))
-    assert (counted["scenarios"], len(ran(name).ranks)) == (1, 2)
+    counted = counts(ran_named(name))
+    assert (counted["scenarios"], len(ran_named(name).ranks)) == (1, 2)
     assert counted["idle_launches"]
     assert counted["idle_steps"]
     assert set(names_of("data-parallel")) <= counted.keys()
@@ -68,7 +63,7 @@ def test_three_ranks_pass_where_others_are_two() -> None:
 
 
 def test_windows_are_a_matter_of_each_rank() -> None:
-    of = ran("ranks_windowed")
+    of = ran_named("ranks_windowed")
     assert judge(of).first is None
     assert counts(of)["windows_of_ranks"] == 2
     assert counts(of)["window_pages_freed"]
@@ -98,7 +93,7 @@ def fails(of: Evidence, contract: str, rank: int) -> bool:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_collective_that_is_missing_or_of_another_shape_is_found(rank: int) -> None:
-    of = ran(UNEVEN)
+    of = ran_named(UNEVEN)
     one = next(each for each in of.ranks[rank].subject.observations if each.channel == "rank.collectives")
     assert isinstance(one.value, Collective)
     other = one._replace(value=Collective(one.value.op, one.value.rows + 1, one.value.lanes))
@@ -110,7 +105,7 @@ def test_a_collective_that_is_missing_or_of_another_shape_is_found(rank: int) ->
 
 
 def test_what_an_idle_rank_writes_is_found() -> None:
-    of = ran(ONE_IDLE)
+    of = ran_named(ONE_IDLE)
     launch = next(one for one in of.ranks[1].schedule.launches if not one.rows)
     key = Key(-1, launch.step, step=launch.number)
     one = next(x for x in of.ranks[1].subject.observations if (x.channel, x.key) == ("commit.written", key))
@@ -143,7 +138,9 @@ def test_ranks_in_new_interpreters_run_the_same() -> None:
     worlds.world(subject, 2).close()
     gc.collect()
     assert judge(of).passed
-    assert [one.subject.observations for one in of.ranks] == [one.subject.observations for one in ran(UNEVEN).ranks]
+    assert [one.subject.observations for one in of.ranks] == [
+        one.subject.observations for one in ran_named(UNEVEN).ranks
+    ]
 
 
 class Misbehaving(EngineSubject):

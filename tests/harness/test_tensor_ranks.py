@@ -3,7 +3,6 @@
 import os
 import re
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -38,14 +37,10 @@ from draftproof.properties.values.subject import RankPlace
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.verdict import Outcome
 from tests.named import named, with_other_draft
+from tests.named.ran import ran_named
 
 DENSE, HYBRID, WHOLE = "ranks_tensor", "ranks_tensor_hybrid", "ranks_tensor_whole"
 """Scenarios of two ranks, of which the last has each draft whole on either."""
-
-
-@cache
-def ran(name: str) -> Evidence:
-    return evidence(EngineSubject(), named(name))
 
 
 def examined(subject: EngineSubject, scenario: Scenario) -> Answer:
@@ -68,7 +63,7 @@ def test_ranks_make_what_one_rank_makes(name: str) -> None:
     scenario = named(name)
     alone = evidence(EngineSubject(), without_tensor_ranks(scenario))
     whole = alone.subject
-    for rank, one in enumerate(ran(name).ranks):
+    for rank, one in enumerate(ran_named(name).ranks):
         part = part_of_rank(whole, scenario, rank)
         assert one.subject.texts == whole.texts
         for channel in ("verify.hidden", "verify.choice", "commit.kv", "extend.kv", *STATE_CHANNELS):
@@ -79,7 +74,7 @@ def test_ranks_make_what_one_rank_makes(name: str) -> None:
 def test_the_parts_of_an_entry_are_the_whole() -> None:
     scenario = named(DENSE)
     whole = evidence(EngineSubject(), without_tensor_ranks(scenario)).subject.channel("commit.kv")
-    parts = [one.subject.channel("commit.kv") for one in ran(DENSE).ranks]
+    parts = [one.subject.channel("commit.kv") for one in ran_named(DENSE).ranks]
     assert isinstance(scenario.model, ProbeModel)
     for key, entry in whole.items():
         both = [np.frombuffer(bytes(part[key]), dtype="<u8") for part in parts]
@@ -129,7 +124,7 @@ def fails(of: Evidence, contract: str) -> bool:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_collective_that_is_missing_or_another_is_found(rank: int) -> None:
-    of = ran(DENSE)
+    of = ran_named(DENSE)
     one = next(each for each in of.ranks[rank].subject.observations if each.channel == "rank.collectives")
     assert isinstance(one.value, Collective)
     assert not fails(of, "tensor.collectives")
@@ -141,7 +136,7 @@ def test_a_collective_that_is_missing_or_another_is_found(rank: int) -> None:
 
 
 def test_collectives_that_are_wrong_on_all_ranks_are_found() -> None:
-    of = ran(DENSE)
+    of = ran_named(DENSE)
     for rank in (0, 1):
         one = next(each for each in of.ranks[rank].subject.observations if each.channel == "rank.collectives")
         assert isinstance(one.value, Collective)

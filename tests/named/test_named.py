@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 import pytest
 
-import draftproof
-from draftproof.engine.subject import EngineSubject
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.features import FEATURES, features_of
+from draftproof.properties.judge import judge
 from draftproof.properties.validate import validate
 from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, algorithm
 from draftproof.properties.values.scenario import Scenario
 from tests.named import FOLDER, OF_DRAFT, named, names
+from tests.named.ran import ran_named
 
 
 class Named(NamedTuple):
@@ -157,10 +157,9 @@ def test_a_scenario_has_what_its_name_says_and_passes(name: str):
     assert expected.holds(scenario)
     assert scenario.taps
     assert len((FOLDER / f"{name}.json").read_text(encoding="utf-8")) < SMALL
-    ran = draftproof.run(EngineSubject(), scenario)
-    judged = draftproof.judge(ran)
+    judged = judge(ran_named(name))
     assert judged.passed, judged.first
-    found = counts(ran)
+    found = counts(ran_named(name))
     assert [one for one in expected.counts.split() if not found[one]] == []
 
 

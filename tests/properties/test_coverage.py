@@ -4,15 +4,12 @@ import re
 import time
 from collections import Counter
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace as put
 
-from draftproof.engine.subject import EngineSubject
 from draftproof.harness import judge_log
-from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties import judge
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.bins import bins, holes, name_of, split, universe
@@ -27,17 +24,12 @@ from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS, algorithm
 from draftproof.properties.values.sampling import Sampling
 from tests.named import named, names
+from tests.named.ran import ran_named
 from tests.properties.evidence import ADAPTIVE, NGRAM, OF_DRAFTS, STATIC, evidence, with_observations
 
 _ROOT = Path(judge.__file__).parents[1]
 _TOLD = ("own_accepted", "own_rejected", "scenarios_shown", "texts_shown", "drafts_seen")
 """What `check` says of drafts, and of what was seen at all (shown.py)."""
-
-
-@cache
-def ran(name: str) -> Evidence:
-    """Return a run of the engine on a scenario of a file."""
-    return lockstep(EngineSubject(), named(name))
 
 
 def test_every_fact_is_asked_for() -> None:
@@ -76,7 +68,7 @@ def test_every_feature_has_an_effect() -> None:
 
 @pytest.mark.parametrize("name", names())
 def test_features_of_named_scenarios_act_and_hit_bins_that_there_are(name: str) -> None:
-    scenario, counted = named(name), counts(ran(name))
+    scenario, counted = named(name), counts(ran_named(name))
     draft = algorithm(scenario.draft)
     assert bins(draft, counted) <= set(universe([draft]))
     others = {one.name for one in FEATURES} - set(features_of(scenario))
@@ -211,7 +203,7 @@ def test_a_variant_that_changes_nothing_is_none() -> None:
 
 
 def test_ranks_are_one_scenario_and_their_work_is_added_up() -> None:
-    of = ran("ranks_data")
+    of = ran_named("ranks_data")
     each, counted = [counts(one) for one in of.ranks], counts(of)
     assert counted["scenarios"] == 1
     assert counted["decode_rounds"] == sum(one["decode_rounds"] for one in each)

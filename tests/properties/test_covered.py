@@ -7,8 +7,6 @@ from functools import cache
 import pytest
 from msgspec.structs import replace as changed
 
-from draftproof.engine.subject import EngineSubject
-from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import counts, total
 from draftproof.properties.coverage.covered import (
     level_of,
@@ -27,7 +25,7 @@ from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.drafts import DRAFT_KINDS, DRAFT_KINDS_BY_NAME
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.trace import Trace
-from tests.named import named
+from tests.named.ran import ran_named
 
 ALL = frozenset(CHANNELS)
 READ = sorted(name for name in CHANNELS if name != "rank.collectives" and not_covered(NO_LIMITS, ALL - {name}))
@@ -46,7 +44,7 @@ _BY_OTHERS = {
 
 @cache
 def runs() -> tuple[Evidence, ...]:
-    return tuple(evidence(EngineSubject(), named(name)) for name in _RUN.split())
+    return tuple(ran_named(name) for name in _RUN.split())
 
 
 def without(trace: Trace | None, channels: frozenset[str]) -> Trace | None:

@@ -4,18 +4,14 @@ What a feature does is in a test of its own, test_overlap.py for example; what p
 """
 
 from collections import Counter
-from functools import cache
 from itertools import combinations
 
 import pytest
 from msgspec.structs import replace
 
-from draftproof.engine.subject import EngineSubject
-from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import FACT_NAMES, counts
 from draftproof.properties.coverage.covered import not_covered, unreachable_by_draft
 from draftproof.properties.coverage.effects import EFFECTS, acts
-from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.features import FEATURES, FEATURES_BY_NAME, features_of, refusal
 from draftproof.properties.features.feature import Feature
 from draftproof.properties.fit import fit
@@ -29,6 +25,7 @@ from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import VARIANTS, Checkpoint, Scenario, Variant
 from draftproof.properties.variants import needed_by_variant, refused_by_variant
 from tests.named import OF_DRAFT, Nth, named, names
+from tests.named.ran import ran
 from tests.properties.facts import each, needing, taking
 
 HAVING = {
@@ -69,11 +66,6 @@ NOT_COMPARED = [
     # Otherwise there is nothing that could be compared.
     if not (needed_by_variant(variant) and refusal(needed_by_variant(variant), name))
 ]
-
-
-@cache
-def ran(scenario: Scenario) -> Evidence:
-    return evidence(EngineSubject(), scenario)
 
 
 def test_there_is_a_scenario_of_each() -> None:

@@ -314,6 +314,23 @@ def test_what_is_drawn_for_a_feature_has_it_and_no_other(feature: Feature) -> No
     assert having >= 0.9 * count
 
 
+def test_two_of_several_requests_go_on_whatever_ends_the_others() -> None:
+    """Each of these features ends requests, and all of them are still there."""
+    ending = frozenset({"aborts", "eos", "grammars", "stop-sequences", "min-tokens"})
+    several = 0
+    for number in range(24):
+        shape = SHAPES[number % len(SHAPES)].name
+        made, _ = strategies.scenario_of(SeededChoose(str(number)), ArrayRow(shape=shape, features=ending))
+        if len(made.requests) == 1:
+            continue
+        several += 1
+        lasting = [one for one in made.requests if one.budget >= 3 * made.width and one.ignore_eos]
+        lasting = [one for one in lasting if one.abort_at is None and not (one.grammar or one.min_tokens)]
+        assert sum(not one.stop_sequences_at for one in lasting) >= 2
+        assert ending <= set(features_of(made))
+    assert several > 12
+
+
 @each(*(one for one in FEATURES if one.draw))
 def test_a_draw_is_a_function_of_its_choices(feature: Feature) -> None:
     assert feature.draw is not None

@@ -55,7 +55,7 @@ def report(server: ForkServer) -> FaultReport:
         fault("names-nothing", STEP, f"{STEP}, undefined_at_run_time()"),
         fault("asks-for-what-is-gone", STEP, "        self.gone.plan()"),
         fault("asks-none", STEP, "        self.scheduler = None", STEP),
-        fault("gives-what-nobody-takes", STEP, STEP.replace("_steps)", "_steps, gone=1)")),
+        fault("gives-what-nobody-takes", STEP, STEP.replace("_for)", "_for, gone=1)")),
         fault("import-fails", IMPORTS, IMPORTS, "from draftproof.engine.packed import gone"),
         fault("raises-at-import", IMPORTS, IMPORTS, "raise IndexError('page 9')"),
     ]
@@ -116,11 +116,12 @@ def test_a_hunk_in_code_that_runs_is_not_inert(report):
     assert row(report, "draft-positions-advanced-early").inert_hunks == ()
 
 
-MATCH = "        return Match(size, ends[0] + 1) if ends else Match()"
+MATCH = "        return Match(*self._longest())"
 
 
 def test_a_fault_meets_scenarios_of_the_draft_that_it_names(server: ForkServer):
-    changed, path = "        return Match(size, ends[0]) if ends else Match()", "engine/drafts/ngram.py"
+    changed = "        return Match(self._longest()[0], max(self._longest()[1] - 1, -1))"
+    path = "engine/drafts/ngram.py"
     expected = {"contract": "draft.match", "channel": "propose.match"}
     files = [
         fault("of-ngram", MATCH, changed, path=path, draft="ngram", **expected),

@@ -33,7 +33,7 @@ def demo(json: inputs.Json = None) -> None:
     fault = find(_FAULT, catalogue()).fault
     screen.line(f"The bug, as in {fault.source}: {fault.mechanism}\n")
     under_test = subjects.UnderTest(fault=_FAULT, is_named=True)
-    number = _found(under_test, drafts_of(fault.draft))
+    number = _found(under_test, fault.contract, drafts_of(fault.draft))
     if number is None:
         screen.line(f"INCONCLUSIVE: nothing failed in {plural(DEMO_EXAMPLES, 'scenario')}", "bold")
         raise inputs.Ended(EXIT_CODES[Outcome.INCONCLUSIVE])
@@ -74,8 +74,8 @@ def _page(under_test: subjects.UnderTest, done: ExplainReport, mechanism: str) -
     return case_page(_FAULT, mechanism, answer.first, answer.timeline, facts, replay)
 
 
-def _found(under_test: subjects.UnderTest, drafts: tuple[Algorithm, ...]) -> int | None:
-    """Return the first scenario that fails with the bug and passes without it, whose case is kept; None if none does.
+def _found(under_test: subjects.UnderTest, contract: str, drafts: tuple[Algorithm, ...]) -> int | None:
+    """Return the first scenario that fails as the bug is named and passes without it, and keep its case; else None.
 
     Raises InputError where the case cannot be written.
     """
@@ -93,7 +93,8 @@ def _found(under_test: subjects.UnderTest, drafts: tuple[Algorithm, ...]) -> int
         for number, scenario in enumerate(generated(_SEED, DEMO_EXAMPLES, drafts)):
             order = Order(number=number, scenario=scenario)
             (answer,) = pool.run([order])
-            if answer.outcome is Outcome.FAIL and without.examine(order).outcome is Outcome.PASS:
+            named = answer.first is not None and answer.first.contract == contract
+            if named and without.examine(order).outcome is Outcome.PASS:
                 cases.keep(_CASE, scenario, f"draftproof demo with --fault {_FAULT}")
                 return number
     return None

@@ -192,6 +192,11 @@ def row(ended: Ended) -> str:
     return f"| {ended.release} | {ended.check.name} | {settings} | {code} | {ended.seconds:.0f} | {ended.found} |"
 
 
+def is_bad(ended: Ended) -> bool:
+    """Return whether a check had no time, or did not find its mistakes; what a release does by itself is as it is."""
+    return ended.code is None or bool(ended.check.mistakes and ended.code)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("packs", type=Path)
@@ -207,8 +212,7 @@ def main() -> int:
     ended = run.all_of(listed(given.releases.split(","), given.only, given.most), given.at_once)
     head = "| release | check | settings | code | seconds | not kept |\n|---|---|---|---|---|---|\n"
     (given.out / "results.md").write_text(head + "".join(f"{row(one)}\n" for one in ended))
-    # A mistake must be found, and the released engine is as it is: nothing but time makes this fail.
-    return int(any(one.code is None for one in ended))
+    return int(any(map(is_bad, ended)))
 
 
 if __name__ == "__main__":

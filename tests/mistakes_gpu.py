@@ -3,7 +3,8 @@
     PYTHONPATH=tests/subjects/other python -P tests/mistakes_gpu.py KIND CHECKPOINTS RELEASE ENGINES OUT.json MISTAKE..
 
 KIND is eagle or hybrid. OUT.json has, of each mistake and scenario, the first contract that was not kept and its place,
-and the names of all others. "none", which comes first, is the released engine.
+and the names of all others. "none", which comes first, is the released engine. It fails if "none" is not kept, or if
+no scenario shows one of the mistakes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +54,13 @@ def found(subject: Any, scenario: Scenario, reference: Any) -> dict[str, Any]:
     return {**told, "all": bad, "seconds": round(time.monotonic() - began, 1)}
 
 
-def main(kind: str, checkpoints: str, release: str, engines: str, out: str, *mistakes: str) -> None:
+def missed(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the mistakes that no scenario shows, and "none" if one shows something of the released engine."""
+    shown = {one["mistake"] for one in results if one["first"]}
+    return [name for name in dict.fromkeys(one["mistake"] for one in results) if (name in shown) == (name == "none")]
+
+
+def main(kind: str, checkpoints: str, release: str, engines: str, out: str, *mistakes: str) -> int:
     from mistaken_sglang import Mistaken
 
     subject = Mistaken("none", release=release, engines=engines)
@@ -66,9 +74,13 @@ def main(kind: str, checkpoints: str, release: str, engines: str, out: str, *mis
             results.append({"mistake": mistake, "scenario": number, **told})
             print(json.dumps(results[-1]), flush=True)
             Path(out).write_text(json.dumps(results, indent=1))
+    for name in missed(results):
+        print("the released engine fails" if name == "none" else f"not found: {name}", file=sys.stderr)
+    return int(bool(missed(results)))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    code = main(*sys.argv[1:])
     sys.stdout.flush()
-    os._exit(0)  # threads of NCCL and ZMQ would keep the process
+    sys.stderr.flush()
+    os._exit(code)  # threads of NCCL and ZMQ would keep the process

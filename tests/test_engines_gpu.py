@@ -16,7 +16,7 @@ from draftproof.reference.run import ReferenceSubject
 from draftproof.reference.solved import solved
 from draftproof.subjects.sglang.live.subject import SglangEngine
 from tests import engines_gpu, mistakes_gpu
-from tests.engines_gpu import CHECKS, MISTAKES, Check, Run, listed, outcome, words
+from tests.engines_gpu import CHECKS, MISTAKES, Check, Ended, Run, is_bad, listed, outcome, words
 from tests.named import named
 
 
@@ -41,6 +41,27 @@ def test_checkpoints_of_the_list_are_written() -> None:
     for target, _, head in engines_gpu.DRAFTS.values():
         assert f'"{target}"' in source
         assert not head or f'"{head}"' in source
+
+
+@pytest.mark.parametrize(
+    ("check", "code", "bad"),
+    [(CHECKS[0], 0, False), (CHECKS[0], 1, False), (CHECKS[0], None, True)]
+    + [(MISTAKES[0], 0, False), (MISTAKES[0], 1, True), (MISTAKES[0], None, True)],
+)
+def test_a_list_fails_by_a_mistake_that_is_not_found_and_by_time(check: Check, code: int | None, bad: bool) -> None:
+    assert is_bad(Ended("0.5.13", check, code, 1.0, "")) is bad
+
+
+@pytest.mark.parametrize(
+    ("firsts", "missed"),
+    [
+        ([("none", ""), ("a", "x.y"), ("a", "")], []),
+        ([("none", ""), ("a", "x.y"), ("b", ""), ("b", "")], ["b"]),
+        ([("none", ""), ("none", "x.y"), ("a", "x.y")], ["none"]),
+    ],
+)
+def test_a_mistake_is_missed_if_no_scenario_shows_it(firsts: list[tuple[str, str]], missed: list[str]) -> None:
+    assert mistakes_gpu.missed([{"mistake": name, "first": first} for name, first in firsts]) == missed
 
 
 def test_words_of_a_check(tmp_path: Path) -> None:

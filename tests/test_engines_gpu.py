@@ -45,8 +45,10 @@ def test_checkpoints_of_the_list_are_written() -> None:
 
 @pytest.mark.parametrize(
     ("check", "code", "bad"),
-    [(CHECKS[0], 0, False), (CHECKS[0], 1, False), (CHECKS[0], None, True)]
-    + [(MISTAKES[0], 0, False), (MISTAKES[0], 1, True), (MISTAKES[0], None, True)],
+    [
+        *((CHECKS[0], 0, False), (CHECKS[0], 1, False), (CHECKS[0], None, True)),
+        *((MISTAKES[0], 0, False), (MISTAKES[0], 1, True), (MISTAKES[0], None, True)),
+    ],
 )
 def test_a_list_fails_by_a_mistake_that_is_not_found_and_by_time(check: Check, code: int | None, bad: bool) -> None:
     assert is_bad(Ended("0.5.13", check, code, 1.0, "")) is bad

@@ -84,7 +84,15 @@ SLOW_OF = {
 }
 """What of the slow tests is about a folder or a file, and is not left to the night where that is changed."""
 
-CHECK, FAULTS = "draftproof/cli/check.py", "draftproof/cli/faults_run.py"
+CHECK = (
+    "draftproof/cli/check.py",
+    "engine/subject/__init__.py",
+    "harness/check.py",
+    "harness/kernel_check.py",
+    "harness/kernel_runs.py",
+)
+FAULTS = ("draftproof/cli/faults_run.py", "faults/run.py")
+"""Where a command, which hangs on how its result is shown as well, is given what it finds, and that is found."""
 FEW = 6
 """So many of the smoke faults are tried where a change reaches their run, but touches no text of one."""
 MOST = 16
@@ -309,9 +317,10 @@ def selected(changed: Set[str], gone: Set[str] = _NONE) -> set[str] | None:
     return (found | set(ALWAYS)) & files()
 
 
-def is_reached(changed: Set[str], user: str) -> bool:
-    """Return whether a module hangs on what changed."""
-    return user in reached(changed, users())
+def is_reached(changed: Set[str], command: tuple[str, ...]) -> bool:
+    """Return whether a command changed itself, or what it finds hangs on what changed."""
+    itself, *finding = command
+    return itself in changed or not reached(changed, users()).isdisjoint(finding)
 
 
 def spread(names: list[str], most: int) -> list[str]:

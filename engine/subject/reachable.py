@@ -86,16 +86,17 @@ class _IsFollowed(dict[type, bool]):
 
 
 def _reached(root: object, without: tuple[object, ...] = (), kinds: tuple[type, ...] = ()) -> list[object]:
-    is_followed, new = _IsFollowed(kinds), {id(root): root}
-    hidden = {id(one): one for one in without}
-    reached = dict(hidden)
+    is_followed, new = _IsFollowed(kinds), [root]
+    seen, reached = {id(root), *map(id, without)}, [root]
     while new:
-        reached |= new
-        for one in new.values():
+        for one in new:
             if type(one).__dictoffset__:
                 # Asked for once, the dict of an object stays: else there would be more objects the next time.
                 getattr(one, "__dict__", None)
-        referents = gc.get_referents(*[one for one in new.values() if not isinstance(one, Tensor)])
-        found = {id(one): one for one in referents if is_followed[type(one)]}
-        new = {place: found[place] for place in found.keys() - reached.keys()}
-    return list(reached.values())[len(hidden) :]
+        referents, new = gc.get_referents(*[one for one in new if not isinstance(one, Tensor)]), []
+        for one in referents:
+            if is_followed[type(one)] and id(one) not in seen:
+                seen.add(id(one))
+                new.append(one)
+        reached += new
+    return reached

@@ -39,6 +39,7 @@ ABSENT = {
 def test_an_example_says_in_a_sentence_what_it_lacks(name: str, tmp_path: Path, warm: Warm):
     code = f"import sys, runpy; sys.modules[{ABSENT[name]!r}] = None; runpy.run_path({str(EXAMPLES / name)!r} + '.py')"
     given = [str(tmp_path), "prompts.jsonl", "log.jsonl", str(tmp_path)] if "log_" in name else []
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": [5, 1, 9]}\n')
     done = warm.run([sys.executable, "-P", "-c", code, *given], tmp_path)
     assert done.returncode == 1
     assert ": this example " in done.stderr
@@ -55,6 +56,20 @@ def test_a_logger_says_its_usage_before_it_imports_an_engine(path: Path, tmp_pat
     done = warm.run([sys.executable, "-P", str(path), "no/target", "prompts.jsonl", "log.jsonl", "{}"], tmp_path)
     assert done.returncode == 2
     assert done.stderr == "invalid TARGET 'no/target': expected the directory of a checkpoint\n"
+
+
+@pytest.mark.parametrize("lines", [None, '{"prompt": [5]}\n{', '{"max_tokens": 9}', "[5, 1, 9]"])
+@pytest.mark.parametrize("path", sorted(LOGGERS.glob("*.py")), ids=lambda path: path.stem)
+def test_a_logger_refuses_prompts_that_it_cannot_read(path: Path, lines: str | None, tmp_path: Path, warm: Warm):
+    if lines is not None:
+        (tmp_path / "prompts.jsonl").write_text(lines)
+    given = [str(tmp_path), "prompts.jsonl", "log.jsonl", str(tmp_path)]
+    given = ["http://localhost:1", "server.log", *given[1:3]] if path.stem == "log_llama_cpp" else given
+    done = warm.run([sys.executable, "-P", str(path), *given], tmp_path)
+    assert done.returncode == 2
+    said = """invalid PROMPTS 'prompts.jsonl': expected lines such as {"prompt": [5, 1, 9]}, got """
+    assert done.stderr.startswith(said)
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.fixture(scope="module")

@@ -25,10 +25,18 @@ def refuse(told):
     sys.exit(2)
 
 
+def read_prompts(path):
+    try:
+        told = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+        return [{"prompt": one["prompt"], "max_tokens": 40, **one} for one in told]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        refuse(f'invalid PROMPTS {path!r}: expected lines such as {{"prompt": [5, 1, 9]}}, got {error!r}')
+
+
 if len(sys.argv) != 5:
     refuse("usage: python log_llama_cpp.py URL SERVER.log PROMPTS.jsonl LOG.jsonl")
 URL, SERVER_LOG, PROMPTS, LOG = sys.argv[1:]
-requests = [{"max_tokens": 40, **json.loads(line)} for line in Path(PROMPTS).read_text(encoding="utf-8").splitlines()]
+requests = read_prompts(PROMPTS)
 promised = 0
 for one in requests:
     asked = {"prompt": one["prompt"], "n_predict": one["max_tokens"], "temperature": 0, "cache_prompt": False}

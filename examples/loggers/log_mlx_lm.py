@@ -17,12 +17,21 @@ def refuse(told):
     sys.exit(2)
 
 
+def read_prompts(path):
+    try:
+        told = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+        return [{"prompt": one["prompt"], "max_tokens": 40, "stop": [], **one} for one in told]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        refuse(f'invalid PROMPTS {path!r}: expected lines such as {{"prompt": [5, 1, 9]}}, got {error!r}')
+
+
 if len(sys.argv) != 5:
     refuse("usage: python log_mlx_lm.py TARGET PROMPTS.jsonl LOG.jsonl DRAFT")
 if not Path(sys.argv[1]).is_dir():
     refuse(f"invalid TARGET {sys.argv[1]!r}: expected the directory of a checkpoint")
 if not Path(sys.argv[4]).is_dir():
     refuse(f"invalid DRAFT {sys.argv[4]!r}: expected the directory of a checkpoint")
+REQUESTS = read_prompts(sys.argv[2])
 try:
     import mlx.core as mx
     from mlx_lm.generate import speculative_generate_step
@@ -45,11 +54,10 @@ class Seen:
         return self.model(tokens, **more)
 
 
-TARGET, PROMPTS, LOG, DRAFT = sys.argv[1:]
+TARGET, _, LOG, DRAFT = sys.argv[1:]
 target, draft = Seen(load_model(Path(TARGET))[0]), load_model(Path(DRAFT))[0]
 with open(LOG, "w", encoding="utf-8") as log:
-    for i, line in enumerate(Path(PROMPTS).read_text(encoding="utf-8").splitlines()):
-        request = {"max_tokens": 40, "stop": [], **json.loads(line)}
+    for i, request in enumerate(REQUESTS):
         rounds, passes = [], 0
         target.passes.clear()
         for token, *_ in speculative_generate_step(

@@ -21,16 +21,25 @@ def refuse(told):
     sys.exit(2)
 
 
+def read_prompts(path):
+    try:
+        told = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+        return [{"prompt": one["prompt"], "max_tokens": 40, "stop": [], **one} for one in told]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        refuse(f'invalid PROMPTS {path!r}: expected lines such as {{"prompt": [5, 1, 9]}}, got {error!r}')
+
+
 if len(sys.argv) != 5:
     refuse("usage: python log_sglang.py TARGET PROMPTS.jsonl LOG.jsonl '{\"speculative_algorithm\": .., ..}'")
 if not Path(sys.argv[1]).is_dir():
     refuse(f"invalid TARGET {sys.argv[1]!r}: expected the directory of a checkpoint")
+REQUESTS = read_prompts(sys.argv[2])
 try:
     from sglang.srt.speculative import eagle_worker_common, ngram_worker
 except ImportError as error:
     sys.exit(f"{error}: this example is about SGLang (pip install sglang)")
 
-TARGET, PROMPTS, LOG, MORE = sys.argv[1:]
+TARGET, _, LOG, MORE = sys.argv[1:]
 VERIFIED = Path(f"{LOG}.verified")
 sample = eagle_worker_common.eagle_sample
 
@@ -52,19 +61,18 @@ eagle_worker_common.eagle_sample = ngram_worker.eagle_sample = eagle_sample
 def main():
     import sglang
 
-    requests = [{"max_tokens": 40, "stop": [], **json.loads(line)} for line in Path(PROMPTS).read_text().splitlines()]
     VERIFIED.write_text("")
     engine = sglang.Engine(model_path=TARGET, dtype="float32", skip_tokenizer_init=True, **json.loads(MORE))
-    ends = [{"max_new_tokens": one["max_tokens"], "stop_token_ids": one["stop"]} for one in requests]
+    ends = [{"max_new_tokens": one["max_tokens"], "stop_token_ids": one["stop"]} for one in REQUESTS]
     names, ends = (
-        [str(i) for i in range(len(requests))],
+        [str(i) for i in range(len(REQUESTS))],
         [{"temperature": 0, "ignore_eos": True, **one} for one in ends],
     )
-    texts = engine.generate(input_ids=[one["prompt"] for one in requests], sampling_params=ends, rid=names)
+    texts = engine.generate(input_ids=[one["prompt"] for one in REQUESTS], sampling_params=ends, rid=names)
     engine.shutdown()
     verified = [json.loads(line) for line in VERIFIED.read_text().splitlines()]
     with open(LOG, "w", encoding="utf-8") as log:
-        for i, (request, text) in enumerate(zip(requests, texts, strict=True)):
+        for i, (request, text) in enumerate(zip(REQUESTS, texts, strict=True)):
             tokens, rounds = text["output_ids"], [{"drafts": [], "emitted": text["output_ids"][:1]}]
             done = 1
             for drafts, kept in ((drafts, kept) for name, drafts, kept in verified if name == names[i]):

@@ -20,19 +20,28 @@ def refuse(told):
     sys.exit(2)
 
 
+def read_prompts(path):
+    try:
+        told = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+        return [{"prompt": one["prompt"], "max_tokens": 40, "stop": [], **one} for one in told]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        refuse(f'invalid PROMPTS {path!r}: expected lines such as {{"prompt": [5, 1, 9]}}, got {error!r}')
+
+
 if len(sys.argv) not in (4, 5):
     refuse("usage: python log_transformers.py TARGET PROMPTS.jsonl LOG.jsonl [DRAFT]")
 if not Path(sys.argv[1]).is_dir():
     refuse(f"invalid TARGET {sys.argv[1]!r}: expected the directory of a checkpoint")
 if sys.argv[4:] not in ([], ["mtp"]) and not Path(sys.argv[4]).is_dir():
     refuse(f"invalid DRAFT {sys.argv[4]!r}: expected the directory of a checkpoint, or mtp")
+REQUESTS = read_prompts(sys.argv[2])
 try:
     import torch
     from transformers import AutoModelForCausalLM
 except ImportError as error:
     sys.exit(f"{error}: this example is about transformers (pip install 'transformers>=5.17')")
 
-TARGET, PROMPTS, LOG, *DRAFT = sys.argv[1:]
+TARGET, _, LOG, *DRAFT = sys.argv[1:]
 model = AutoModelForCausalLM.from_pretrained(TARGET, dtype=torch.float32)
 with_drafts = {"prompt_lookup_num_tokens": 4}
 if DRAFT == ["mtp"]:
@@ -62,8 +71,7 @@ def logged(**given):
 
 model._get_candidate_generator = logged
 with open(LOG, "w", encoding="utf-8") as log:
-    for i, line in enumerate(Path(PROMPTS).read_text(encoding="utf-8").splitlines()):
-        request = {"max_tokens": 40, "stop": [], **json.loads(line)}
+    for i, request in enumerate(REQUESTS):
         rounds.clear()
         ids, stop = torch.tensor([request["prompt"]]), request["stop"] or [model.config.vocab_size]
         ends = {"max_new_tokens": request["max_tokens"], "eos_token_id": stop, "pad_token_id": model.config.vocab_size}

@@ -22,10 +22,19 @@ def refuse(told):
     sys.exit(2)
 
 
+def read_prompts(path):
+    try:
+        told = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+        return [{"prompt": one["prompt"], "max_tokens": 40, "stop": [], **one} for one in told]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        refuse(f'invalid PROMPTS {path!r}: expected lines such as {{"prompt": [5, 1, 9]}}, got {error!r}')
+
+
 if len(sys.argv) not in (5, 6):
     refuse("usage: python log_vllm.py TARGET PROMPTS.jsonl LOG.jsonl '{\"method\": .., ..}' ['{..}']")
 if not Path(sys.argv[1]).is_dir():
     refuse(f"invalid TARGET {sys.argv[1]!r}: expected the directory of a checkpoint")
+REQUESTS = read_prompts(sys.argv[2])
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 try:
     from vllm import LLM, SamplingParams
@@ -50,20 +59,18 @@ def update_from_output(self, scheduled, ran):
 
 
 def main():
-    target, prompts, log_path, speculative, *more = sys.argv[1:]
+    target, _, log_path, speculative, *more = sys.argv[1:]
     Scheduler.update_from_output = update_from_output
-    lines = Path(prompts).read_text(encoding="utf-8").splitlines()
-    requests = [{"max_tokens": 40, "stop": [], **json.loads(line)} for line in lines]
     options = {"dtype": "float32", "skip_tokenizer_init": True, "async_scheduling": False}
     options |= json.loads(more[0]) if more else {}
     engine = LLM(target, speculative_config=json.loads(speculative), seed=0, **options)
     ends = [
         SamplingParams(temperature=0, max_tokens=one["max_tokens"], stop_token_ids=one["stop"], detokenize=False)
-        for one in requests
+        for one in REQUESTS
     ]
-    engine.generate([{"prompt_token_ids": one["prompt"]} for one in requests], ends)
+    engine.generate([{"prompt_token_ids": one["prompt"]} for one in REQUESTS], ends)
     with open(log_path, "w", encoding="utf-8") as log:
-        for i, request in enumerate(requests):
+        for i, request in enumerate(REQUESTS):
             for told in ({"request": i, **request}, *({"request": i, **one} for one in rounds[i])):
                 print(json.dumps(told), file=log)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -60,11 +61,14 @@ def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved
     return _with_variant(subject, base, limits)
 
 
-def _answered(subject: Subject, known: Solved, trace: Trace, limits: Limits) -> _BaseRun:
-    """Let the reference answer a run."""
+def _answered(
+    subject: Subject, known: Solved, trace: Trace, limits: Limits, beside: Sequence[_BaseRun] = ()
+) -> _BaseRun:
+    """Let the reference answer a run. What did the same in a run `beside` it has the same answer."""
     scenario = known.scenario
     observed = read_run(scenario, trace, limits)
-    right = answer(known, observed, limits)
+    same = next((one.right for one in beside if one.known is known and one.observed == observed), None)
+    right = same or answer(known, observed, limits)
     silent = silent_channels(subject, scenario, trace, right.trace)
     both = Evidence(scenario, right.script, right.trace, trace, silent=silent, limits=limits)
     return _BaseRun(known, observed, right, both)
@@ -104,7 +108,10 @@ def _of_ranks(subject: Subject, solution: Solved, limits: Limits) -> Evidence:
     """Run the ranks of a scenario beside each other, or one after another on a subject that has none."""
     has_ranks = _has_ranks(subject, solution.scenario)
     runs = (rank_runs.run_beside if has_ranks else rank_runs.run_in_turn)(subject, solution, limits)
-    of_ranks = [_answered(subject, *run, limits).evidence for run in runs]
+    answered = list[_BaseRun]()
+    for known, trace in runs:
+        answered.append(_answered(subject, known, trace, limits, answered))
+    of_ranks = [one.evidence for one in answered]
     if not has_ranks:
         return rank_runs.in_turn(of_ranks)
     return rank_runs.in_parts(of_ranks) if solution.scenario.ranks.tensor > 1 else rank_runs.in_lockstep(of_ranks)

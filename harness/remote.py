@@ -134,7 +134,7 @@ class RemoteSubject(Subject):
         """Run there. Raises RemoteError, by the name of what was raised or of how the process ended."""
         answer = self._asked(RunScenario(scenario=scenario, script=script), None)
         assert isinstance(answer, RunTraced)
-        return Trace(answer.subject, answer.channels, from_wire(answer.observations))
+        return from_wire(answer.trace)
 
     def hooks(self) -> tuple[Hook, ...]:
         """Return what it found in its engine there."""

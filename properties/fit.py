@@ -20,7 +20,7 @@ from draftproof.properties.lib.paths import brief, first_difference
 from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.validate import is_valid, validate
 from draftproof.properties.values.drafts import CheckpointDraft, Mtp, Ngram, algorithm
-from draftproof.properties.values.fp8 import FP8, draft_keeps, target_keeps
+from draftproof.properties.values.fp8 import FP8, keeps_entries
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import (
     Checkpoint,
@@ -113,7 +113,7 @@ def _require_model(scenario: Scenario, limits: Limits) -> None:
         if architecture not in limits.architectures:
             takers = f"{' or '.join(limits.architectures)}, for this subject"
             raise UnfitError(f"invalid architecture {architecture!r} of {model.path}: expected {takers}")
-    if not limits.takes("kv-quantization") and (target_keeps(scenario) or draft_keeps(scenario.draft)):
+    if not limits.takes("kv-quantization") and keeps_entries(scenario):
         raise UnfitError(f"invalid kv_cache_dtype {FP8!r}: expected auto, for this subject")
     if draft not in limits.drafts:
         raise UnfitError(f"invalid draft {draft!r}: expected one that the subject has, {', '.join(limits.drafts)}")

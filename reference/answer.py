@@ -12,7 +12,7 @@ from functools import partial
 
 from draftproof.properties.evidence.observed_run import ObservedBatches, ObservedRun, Place
 from draftproof.properties.evidence.tolerances import right_part, slack_of_entries
-from draftproof.properties.values.fp8 import draft_keeps, target_keeps
+from draftproof.properties.values.fp8 import keeps_entries
 from draftproof.properties.values.limits import NO_LIMITS, Limits, num_accepted
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.scenario import Scenario
@@ -167,16 +167,12 @@ def _right_run(followed: Solved, trace: Trace | None, gaps: TokenGaps, observed:
 
 def _stores_otherwise(scenario: Scenario) -> bool:
     """Return whether the variant run may round an entry otherwise, so that each run is followed by itself (S-KV-6)."""
-    return scenario.variant in RESHAPED and _follows_entries(scenario)
-
-
-def _follows_entries(scenario: Scenario) -> bool:
-    return target_keeps(scenario) or draft_keeps(scenario.draft)
+    return scenario.variant in RESHAPED and keeps_entries(scenario)
 
 
 def _following(scenario: Scenario, observed: ObservedRun) -> Following | None:
     """Return what is taken of the entries that a subject stored: how it rounded them to FP8 (S-KV-6)."""
-    if not _follows_entries(scenario):
+    if not keeps_entries(scenario):
         return None
     texts = [request.prompt + observed.texts.get(index, ()) for index, request in enumerate(scenario.requests)]
     return Following(observed.stored, texts, partial(slack_of_entries, scenario))

@@ -20,7 +20,7 @@ class ObservationLog:
 
     def add(self, channel: str, key: Key, value: Datum) -> None:
         """Append one observation."""
-        self.observations.append(Observation(channel, key._replace(request=int(key.request)), value))
+        self.observations.append(Observation(channel, Key(int(key.request), *key[1:]), value))
 
     def drop(self, request: int, round_: int, but: frozenset[str]) -> None:
         """Forget what was observed of a round of a request, except in the channels `but`."""

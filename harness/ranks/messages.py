@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import msgspec
 
@@ -11,7 +10,7 @@ from draftproof.properties.lib.base import Value
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.subjects.remote.messages import LENGTH
-from draftproof.subjects.remote.values import unpacked_extension
+from draftproof.subjects.remote.values import SentTrace
 
 LOCKSTEP = "lockstep"
 """The kind of a hang of ranks that wait for each other."""
@@ -29,9 +28,7 @@ class RankOrder(Value, frozen=True, kw_only=True, tag="rank order"):
 class RankTraced(Value, frozen=True, kw_only=True, tag="rank traced"):
     """The trace of a rank, and the numbers of patched hunks that ran in it."""
 
-    subject: str
-    channels: frozenset[str]
-    observations: list[tuple[str, list[int], Any]]
+    trace: SentTrace
     hunks: tuple[int, ...] = ()
 
 
@@ -47,7 +44,7 @@ class RankRaised(Value, frozen=True, kw_only=True, tag="rank raised"):
 
 AnyRankAnswer = RankTraced | RankRaised
 _ORDERS: msgspec.msgpack.Decoder[RankOrder] = msgspec.msgpack.Decoder(RankOrder)
-_ANSWERS: msgspec.msgpack.Decoder[AnyRankAnswer] = msgspec.msgpack.Decoder(AnyRankAnswer, ext_hook=unpacked_extension)
+_ANSWERS: msgspec.msgpack.Decoder[AnyRankAnswer] = msgspec.msgpack.Decoder(AnyRankAnswer)
 
 
 def send(pipe: int, message: RankOrder | AnyRankAnswer) -> None:
@@ -66,11 +63,9 @@ def receive(pipe: int) -> RankOrder | None:
 
 def answer_in(buffer: bytes | bytearray) -> AnyRankAnswer | None:
     """Return the answer that has been read in whole, if it has. Raises msgspec.MsgspecError."""
-    if len(buffer) < LENGTH.size:
+    if len(buffer) < LENGTH.size or len(buffer) - LENGTH.size < LENGTH.unpack_from(buffer)[0]:
         return None
-    (length,) = LENGTH.unpack(buffer[: LENGTH.size])
-    content = buffer[LENGTH.size :]
-    return _ANSWERS.decode(bytes(content)) if len(content) == length else None
+    return _ANSWERS.decode(memoryview(buffer)[LENGTH.size :])
 
 
 def _read(pipe: int, count: int) -> bytes:

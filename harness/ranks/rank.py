@@ -79,12 +79,7 @@ def _answer(
             traceback="".join(traceback.format_exception(error)),
             hunks=counters.numbers if counters else (),
         )
-    return RankTraced(
-        subject=trace.subject,
-        channels=trace.channels,
-        observations=to_wire(trace),
-        hunks=counters.numbers if counters else (),
-    )
+    return RankTraced(trace=to_wire(trace), hunks=counters.numbers if counters else ())
 
 
 def _counters() -> HunkCounters | None:

@@ -163,8 +163,7 @@ class World:
             raise
         if not self._did_the_same():
             self.close()
-        traces = (one for _, one in sorted(answers.items()) if isinstance(one, RankTraced))
-        return tuple(Trace(one.subject, one.channels, from_wire(one.observations)) for one in traces)
+        return tuple(from_wire(one.trace) for _, one in sorted(answers.items()) if isinstance(one, RankTraced))
 
     def close(self) -> None:
         """End all ranks."""

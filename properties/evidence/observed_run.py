@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from draftproof.properties.evidence.schedule import ObservedSchedule
 from draftproof.properties.evidence.waits import waited_steps
+from draftproof.properties.values.fp8 import keeps_entries
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.observed import BatchRow, Datum, StepsInForce, TokenIds
 from draftproof.properties.values.scenario import Scenario, round_plan
@@ -79,7 +80,7 @@ def read_run(scenario: Scenario, trace: Trace, limits: Limits = NO_LIMITS) -> Ob
         in_place=_in_place(trace, drafts, parents if scenario.tree else None),
         batches=_batches(scenario, schedule, reported),
         cached=schedule.cached,
-        stored={channel: trace.channel(channel) for channel in STORED},
+        stored={channel: trace.channel(channel) for channel in STORED} if keeps_entries(scenario) else {},
         logprobs=trace.typed("accept.logprobs", tuple),
     )
 

@@ -11,7 +11,7 @@ from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import Feature
 from draftproof.properties.values.drafts import KvBits
-from draftproof.properties.values.fp8 import draft_keeps, target_keeps
+from draftproof.properties.values.fp8 import keeps_entries
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 
 _WHOLE: KvBits = 64
@@ -41,7 +41,7 @@ def _formatted(scenario: Scenario, target: KvBits, own: KvBits) -> Scenario:
 def has_kv_quantization(scenario: Scenario) -> bool:
     """Return whether target or draft keep their entries in fewer bits than they are computed in."""
     codes = any(getattr(part, "kv_bits", 64) < 64 for part in (scenario.model, scenario.draft))
-    return codes or target_keeps(scenario) or draft_keeps(scenario.draft)
+    return codes or keeps_entries(scenario)
 
 
 def _bits(part: str) -> Callable[[Any], int]:

@@ -24,6 +24,11 @@ def draft_keeps(draft: Draft) -> bool:
     return isinstance(draft, CheckpointDraft) and draft.kv_cache_dtype == FP8
 
 
+def keeps_entries(scenario: Scenario) -> bool:
+    """Return whether any entries are kept in FP8: how a subject rounded them is followed then (S-KV-6)."""
+    return target_keeps(scenario) or draft_keeps(scenario.draft)
+
+
 def validate_fp8(scenario: Scenario) -> None:
     """Raise InvalidScenarioError for entries in FP8 beside what is not defined with them."""
     draft = scenario.draft

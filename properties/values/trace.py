@@ -91,6 +91,13 @@ class Trace:
             index.setdefault(channel, {})[key] = value
         return index
 
+    def columns(self) -> dict[str, list[Datum]]:
+        """Return channel -> all its values, in the order of their reports."""
+        columns: dict[str, list[Datum]] = {}
+        for channel, _, value in self.observations:
+            columns.setdefault(channel, []).append(value)
+        return columns
+
     @cached_property
     def duplicates(self) -> tuple[Observation, ...]:
         """The observations whose channel and key were reported before."""

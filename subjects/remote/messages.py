@@ -7,7 +7,6 @@ other side is JSON, written by bootstrap.py before anything is imported that may
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 import msgspec
 
@@ -16,7 +15,7 @@ from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Hook
-from draftproof.subjects.remote.values import unpacked_extension
+from draftproof.subjects.remote.values import SentTrace
 
 LENGTH = struct.Struct("<Q")
 """Before each message: how many bytes it has."""
@@ -79,11 +78,9 @@ class LaunchAnnounced(Value, frozen=True, kw_only=True, tag="announced"):
 
 
 class RunTraced(Value, frozen=True, kw_only=True, tag="traced"):
-    """The trace of a run; each observation is (channel, key, value), packed by values.py."""
+    """The trace of a run."""
 
-    subject: str
-    channels: frozenset[str]
-    observations: list[tuple[str, list[int], Any]]
+    trace: SentTrace
 
 
 class HooksFound(Value, frozen=True, kw_only=True, tag="found"):
@@ -116,9 +113,7 @@ AnySubjectAnswer = (
     SubjectMade | ChannelsDeclared | LaunchAnnounced | RunTraced | HooksFound | SubjectClosed | SubjectRaised
 )
 _ORDERS: msgspec.msgpack.Decoder[AnySubjectOrder] = msgspec.msgpack.Decoder(AnySubjectOrder)
-_ANSWERS: msgspec.msgpack.Decoder[AnySubjectAnswer] = msgspec.msgpack.Decoder(
-    AnySubjectAnswer, ext_hook=unpacked_extension
-)
+_ANSWERS: msgspec.msgpack.Decoder[AnySubjectAnswer] = msgspec.msgpack.Decoder(AnySubjectAnswer)
 
 
 def frame(message: AnySubjectOrder | AnySubjectAnswer) -> bytes:

@@ -96,7 +96,7 @@ class _Server:
         trace = subject.run(order.scenario, order.script)
         if not isinstance(trace, Trace):
             raise MalformedTraceError(f"run() returned {trace!r}: expected a Trace")
-        return RunTraced(subject=trace.subject, channels=trace.channels, observations=to_wire(trace))
+        return RunTraced(trace=to_wire(trace))
 
 
 def _raised(error: BaseException) -> SubjectRaised:

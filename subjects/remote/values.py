@@ -1,17 +1,22 @@
-"""Observations as msgpack and back: every value comes out as it went in, a wrong one so that a message can show it."""
+"""Traces as msgpack and back: every value comes out as it went in, a wrong one so that a message can show it."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from enum import IntEnum
+from functools import cache
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from draftproof.properties.lib.base import Value
 from draftproof.properties.values import observed
-from draftproof.properties.values.observed import Observed
+from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.observed import Datum, Observed, Vector
 from draftproof.properties.values.trace import Key, Observation, Trace
+from draftproof.properties.values.valuetypes import are_keys, are_of_channel
 
 _ARRAY, _STRUCT, _ENUM, _FOREIGN = 1, 2, 3, 4
 _PLAIN = frozenset({bool, float, str, bytes, type(None)})
@@ -36,14 +41,64 @@ class ForeignValue:
         return self._shown
 
 
-def to_wire(trace: Trace) -> list[tuple[str, list[int], Any]]:
-    """Return the observations of a trace as msgpack can hold them."""
-    return [(channel, [int(part) for part in key], _pack(value)) for channel, key, value in trace.observations]
+class SentColumn(Value, frozen=True, kw_only=True):
+    """The values of a channel as msgpack: all of the channel's type (`typed`), or each packed for itself."""
+
+    channel: str
+    typed: bool
+    values: bytes
 
 
-def from_wire(observations: list[tuple[str, list[int], Any]]) -> tuple[Observation, ...]:
-    """Return observations as the subject made them."""
-    return tuple(Observation(channel, Key(*key), _unpack(value)) for channel, key, value in observations)
+class SentTrace(Value, frozen=True, kw_only=True):
+    """A trace by columns: of each observation the number of its column, and its key."""
+
+    subject: str
+    channels: frozenset[str]
+    columns: tuple[SentColumn, ...]
+    numbers: list[int]
+    keys: list[Key]
+
+
+def to_wire(trace: Trace) -> SentTrace:
+    """Return a trace as msgpack can hold it."""
+    columns = trace.columns()
+    number = {channel: place for place, channel in enumerate(columns)}
+    keys = [one.key for one in trace.observations]
+    return SentTrace(
+        subject=trace.subject,
+        channels=trace.channels,
+        columns=tuple(_column(channel, values) for channel, values in columns.items()),
+        numbers=[number[one.channel] for one in trace.observations],
+        keys=keys if are_keys(keys) else [Key(*map(int, key)) for key in keys],
+    )
+
+
+def from_wire(sent: SentTrace) -> Trace:
+    """Return a trace with the observations as the subject made them."""
+    columns = [(column.channel, iter(_values(column))) for column in sent.columns]
+    pairs = zip(sent.numbers, sent.keys, strict=True)
+    observations = [Observation(columns[number][0], key, next(columns[number][1])) for number, key in pairs]
+    return Trace(sent.subject, sent.channels, tuple(observations))
+
+
+def _column(channel: str, values: list[Datum]) -> SentColumn:
+    if channel in CHANNELS and are_of_channel(channel, values):
+        with contextlib.suppress(OverflowError):  # an integer that msgpack does not have
+            return SentColumn(channel=channel, typed=True, values=_encode(values, enc_hook=_pack))
+    return SentColumn(channel=channel, typed=False, values=_encode([_pack(value) for value in values]))
+
+
+def _values(column: SentColumn) -> list[Any]:
+    if column.typed:
+        return _typed(column.channel).decode(column.values)
+    return [_unpack(value) for value in _contents.decode(column.values)]
+
+
+@cache
+def _typed(channel: str) -> msgspec.msgpack.Decoder[list[Any]]:
+    kind = CHANNELS[channel].value
+    # Of a vector the extension says whether it is an array.
+    return msgspec.msgpack.Decoder(list[Any] if kind == Vector else list[kind], ext_hook=_unpacked_extension)
 
 
 def _pack(value: Any) -> Any:
@@ -69,12 +124,11 @@ def _unpack(value: Any) -> Any:
     return tuple(_unpack(part) for part in value) if isinstance(value, list) else value
 
 
-def unpacked_extension(code: int, data: memoryview) -> Any:
-    """Return the value that an extension holds: the hook of a msgpack decoder."""
+def _unpacked_extension(code: int, data: memoryview) -> Any:
     return _OF_CODE[code](_contents.decode(data))
 
 
-_contents: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ext_hook=unpacked_extension)
+_contents: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ext_hook=_unpacked_extension)
 
 
 def _array(content: list[Any]) -> np.ndarray:

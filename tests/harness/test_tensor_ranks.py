@@ -13,6 +13,7 @@ from torch import Tensor
 from draftproof.engine.subject import EngineSubject
 from draftproof.engine.subject.ranks import group_of
 from draftproof.engine.tensor_ranks import TensorGroup
+from draftproof.harness import lockstep
 from draftproof.harness.execute import Executor
 from draftproof.harness.lockstep import evidence
 from draftproof.harness.ranks.messages import LOCKSTEP
@@ -36,6 +37,7 @@ from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import RankPlace
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.verdict import Outcome
+from draftproof.reference.answer import answer
 from tests.named import named, with_other_draft
 from tests.named.ran import ran_named
 
@@ -56,6 +58,14 @@ def test_ranks_pass_every_contract(draft: Algorithm) -> None:
     assert not {"rank.collectives", "rank.idle"} & judged.results.keys()
     counted = counts(of)
     assert (counted["scenarios"], counted["tensor_ranks_run"], len(of.ranks)) == (1, 2, 2)
+
+
+def test_ranks_that_do_the_same_are_answered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = []
+    monkeypatch.setattr(lockstep, "answer", lambda *run: answers.append(answer(*run)) or answers[-1])
+    ran = evidence(EngineSubject(), named(DENSE)).ranks
+    assert (len(ran), len(answers)) == (2, 1)
+    assert [one.script for one in ran] == [answers[0].script] * 2
 
 
 @pytest.mark.parametrize("name", [DENSE, HYBRID])

@@ -8,8 +8,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from itertools import repeat
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import psutil
 import pytest
@@ -21,13 +23,15 @@ from draftproof.harness.workers.messages import Order, SubjectSpec
 from draftproof.harness.workers.pool import Pool
 from draftproof.properties.conformance import conformance, same_observations
 from draftproof.properties.values.limits import Limits
-from draftproof.properties.values.observed import LaunchKind
+from draftproof.properties.values.observed import LaunchKind, LaunchRecord, Owner, PoolReport
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script, steering
 from draftproof.properties.values.subject_choice import SubjectChoice
+from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.values.valuetypes import malformed
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solved import solved
+from draftproof.subjects.remote.values import SentTrace, from_wire, to_wire
 from tests.named import named
 from tests.subjects.other import lean_subjects
 
@@ -94,6 +98,43 @@ def test_a_wrong_value_is_told_as_here(lean, scenario, script):
     told = list(malformed(there.run(scenario, script)))
     assert told == list(malformed(here.run(scenario, script)))
     assert "[np.int64(5)]" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("channel", "values"),
+    [
+        ("commit.length", (7, -1, (1 << 64) - 1)),
+        ("verify.hidden", (b"12345678", np.arange(2.0), b"")),
+        ("verify.choice", ((3, 0.0), (4, float("inf")))),
+        (
+            "graph.replay",
+            (LaunchRecord(LaunchKind.VERIFY, 4, 2, 1, 3, 0), LaunchRecord(LaunchKind.DRAFT, 0, 1, 0, 2, 1)),
+        ),
+        ("pool.owners", (PoolReport(3, 1, (Owner(2, 0), Owner(4, 1))), PoolReport(3, 1, ()))),
+        ("accept.emitted", ((1, 2), ())),
+        # Of a wrong type, or of no channel that there is.
+        ("accept.emitted", ((1, True), (2,), None, (LaunchKind.VERIFY,))),
+        ("commit.length", (7, 7.0, True, "7", LaunchKind.VERIFY)),
+        ("graph.replay", (LaunchRecord(2, 4, 2, 1, 3, 0), (2, 4, 2, 1, 3, 0))),
+        ("no.such", (7, (1, (2,)), b"1", Owner(2, 0))),
+    ],
+)
+def test_values_come_out_as_they_went_in(channel, values):
+    keys = (Key(0, 1, row=row) for row in range(len(values)))
+    trace = Trace("canned", frozenset({channel}), tuple(map(Observation, repeat(channel), keys, values)))
+    sent = msgspec.msgpack.decode(msgspec.msgpack.encode(to_wire(trace)), type=SentTrace)
+    back = from_wire(sent)
+    assert (back.subject, back.channels) == (trace.subject, trace.channels)
+    assert [(one.channel, one.key, type(one.value), repr(one.value)) for one in back.observations] == [
+        (one.channel, one.key, type(one.value), repr(one.value)) for one in trace.observations
+    ]
+
+
+def test_observations_keep_their_order_and_keys_become_whole_numbers():
+    told = [("commit.length", Key(np.int64(1), 2), 5), ("accept.bonus", Key(1, 2), 6), ("commit.length", Key(0, 2), 7)]
+    back = from_wire(to_wire(Trace("canned", frozenset(), tuple(Observation(*one) for one in told))))
+    assert [tuple(one) for one in back.observations] == told
+    assert list(malformed(back)) == []
 
 
 def test_nothing_else_of_ours_is_importable_there(lean):

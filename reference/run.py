@@ -218,7 +218,7 @@ class _RequestTrace:
     def _prefill(self, number: int = 0, emitted: tuple[int, ...] = ()) -> tuple[int, ...]:
         """Report the prompt's round, or one that runs the whole text again (S-SCHED-6); return the tokens it emits."""
         tokens = self._request.prompt + emitted
-        whole = self._target.forward(tokens)
+        whole = self._target.forward(tokens, len(tokens) - 1)
         (choice,) = choices_along(
             whole.logits[-1:], tokens, self._followed, chooser_of(self._target, self._request.sampling)
         )

@@ -103,7 +103,7 @@ class ReferenceDraft(Protocol):
 
 def propose(draft: ReferenceDraft, target: ReferenceTarget, tokens: tuple[int, ...], count: int) -> ReferenceProposal:
     """Return what a draft proposes after t_0 .. t_n; for a prompt of one token the pass is over that token."""
-    return draft.propose(tokens, target.forward(tokens[:-1] or tokens), count)
+    return draft.propose(tokens, target.forward(tokens[:-1] or tokens, len(tokens)), count)
 
 
 def draft_for_request(draft: ReferenceDraft, scenario: Scenario, request: Request) -> ReferenceDraft:

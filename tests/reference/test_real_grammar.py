@@ -41,7 +41,7 @@ class Drawn:
     def __init__(self, dtype: str = "float64") -> None:
         self._dtype = dtype
 
-    def forward(self, tokens: tuple[int, ...]) -> Pass:
+    def forward(self, tokens: tuple[int, ...], first: int = 0) -> Pass:
         logits = np.stack([drawn_logits(place) for place in range(len(tokens))]).astype(self._dtype)
         return Pass(np.empty((len(tokens), 0)), logits, ())
 

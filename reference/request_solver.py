@@ -120,11 +120,14 @@ class RequestSolver:
         emitted = self._truth.first(1)
         while not self._limits.ended(emitted):
             emitted = self._truth.first(len(emitted) + 1)
-        chains: Chains = tuple(
-            tuple(self._chain(done, self._longest(done, plan), plan) for plan in self._request.rounds)
-            for done in range(1, len(emitted))
-        )
+        chains: Chains = tuple(map(self._chains, range(1, len(emitted))))
         return self._script(tokens=emitted, rounds=rounds, chains=chains)
+
+    def _chains(self, emitted: int) -> tuple[TokenIds | None, ...]:
+        """Return the chain of each plan after `emitted` tokens; equal plans have equal ones."""
+        plans = self._request.rounds
+        chains = {plan: self._chain(emitted, self._longest(emitted, plan), plan) for plan in set(plans)}
+        return tuple(chains[plan] for plan in plans)
 
     def _script(self, tokens: TokenIds, rounds: tuple[RoundScript, ...], chains: Chains = ()) -> RequestScript:
         limits = self._limits

@@ -63,7 +63,7 @@ class RememberingTarget:
         self._model, self._memo, self._known, self._room = model, memo, memo.of((name, kept)), _REMEMBERED_BYTES
         self._kept, self.layer_types, self.widened = kept, model.layer_types, 1.0
 
-    def forward(self, tokens: tuple[int, ...]) -> Pass:
+    def forward(self, tokens: tuple[int, ...], first: int = 0) -> Pass:
         """Return the causal pass over tokens at positions 0, 1, .."""
         model, store = stored_by(self._fp8, self._model, tokens, self._memo)
         inputs: tuple[Hashable, ...] = (tokens, store.name) if store else tokens

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 _CLOSE = 1 / 16
 MOST_NEAR = 16
+NearTokens = tuple[tuple[int, float], ...]
 
 
 class _TokenAndMargin(NamedTuple):
@@ -18,13 +21,13 @@ class _TokenAndMargin(NamedTuple):
 class Choice(_TokenAndMargin):
     """A token and its margin: its logit minus the highest of the others, 0 on a tie.
 
-    `near` are, where the margin is small beside the largest logit, the 16 other tokens that come nearest to the best,
-    with how far each is below it.
+    `near` returns, where the margin is small beside the largest logit, the 16 other tokens that come nearest to the
+    best, with how far each is below it.
     """
 
-    near: tuple[tuple[int, float], ...]
+    near: Callable[[], NearTokens]
 
-    def __new__(cls, token: int, margin: float, near: tuple[tuple[int, float], ...] = ()) -> Choice:
+    def __new__(cls, token: int, margin: float, near: Callable[[], NearTokens] = tuple) -> Choice:
         made = super().__new__(cls, token, margin)
         made.near = near
         return made
@@ -40,7 +43,9 @@ def choose(logits: np.ndarray, ids: tuple[int, ...] | None = None) -> Choice:
     choice = choose_rows(logits[None])[0]
     if ids is None:
         return choice
-    return Choice(ids[choice.token], choice.margin, tuple((ids[token], below) for token, below in choice.near))
+    return Choice(
+        ids[choice.token], choice.margin, lambda: tuple((ids[token], below) for token, below in choice.near())
+    )
 
 
 def choose_rows(logits: np.ndarray) -> tuple[Choice, ...]:
@@ -48,19 +53,21 @@ def choose_rows(logits: np.ndarray) -> tuple[Choice, ...]:
     tokens = logits.argmax(axis=1)
     top = np.partition(logits, -2, axis=1)[:, -2:]
     margins = top[:, 1] - top[:, 0]
-    close = margins <= _CLOSE * np.abs(logits).max(axis=1)
-    near = (_near(row) if is_close else () for row, is_close in zip(logits, close.tolist(), strict=True))
+    near = [partial(_near, row) for row in logits]
     return tuple(map(Choice, tokens.tolist(), margins.tolist(), near))
 
 
 def instead(choice: Choice, logits: np.ndarray, token: int) -> Choice:
     """Return a choice of `token` in place of the best one; its margin is 0 or less."""
     below = float(logits.max() - logits[token])
-    near = ((choice.token, 0.0), *(one for one in choice.near if one[0] != token))
-    return Choice(token, -below, near[:MOST_NEAR])
+    near = ((choice.token, 0.0), *(one for one in choice.near() if one[0] != token))
+    return Choice(token, -below, lambda: near[:MOST_NEAR])
 
 
-def _near(row: np.ndarray) -> tuple[tuple[int, float], ...]:
+def _near(row: np.ndarray) -> NearTokens:
+    top = np.partition(row, -2)[-2:]
+    if top[1] - top[0] > _CLOSE * np.abs(row).max():
+        return ()
     count = min(MOST_NEAR + 1, len(row))
     # Ascending ids before a sort that leaves equals as they are: of these the lowest id comes first.
     some = np.sort(np.argpartition(-row, count - 1)[:count])

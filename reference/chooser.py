@@ -53,8 +53,8 @@ class Best(NamedTuple):
         return float(logits.max() - logits[token]) / self.widened
 
     def _narrowed(self, one: Choice) -> Choice:
-        near = tuple((token, below / self.widened) for token, below in one.near)
-        return Choice(one.token, one.margin / self.widened, near)
+        near = tuple((token, below / self.widened) for token, below in one.near())
+        return Choice(one.token, one.margin / self.widened, lambda: near)
 
 
 class ProbeDraws(NamedTuple):
@@ -94,8 +94,8 @@ class RealDraws(NamedTuple):
 
     def instead(self, choice: Choice, logits: np.ndarray, place: TokenPlace, token: int) -> Choice:
         """See `Chooser`."""
-        near = ((choice.token, 0.0), *(one for one in choice.near if one[0] != token))
-        return Choice(token, -self.gap(logits, place, token), near[:MOST_NEAR])
+        near = ((choice.token, 0.0), *(one for one in choice.near() if one[0] != token))
+        return Choice(token, -self.gap(logits, place, token), lambda: near[:MOST_NEAR])
 
     def gap(self, logits: np.ndarray, place: TokenPlace, token: int) -> float:
         """See `Chooser`."""
@@ -104,7 +104,7 @@ class RealDraws(NamedTuple):
     def _choice(self, logits: np.ndarray, place: TokenPlace) -> Choice:
         row = self._row(logits, place)
         near = tuple((token, gap / self.widened) for token, gap in row.near())
-        return Choice(row.token, near[0][1] if near else FARTHEST, near[:MOST_NEAR])
+        return Choice(row.token, near[0][1] if near else FARTHEST, lambda: near[:MOST_NEAR])
 
     def _row(self, logits: np.ndarray, place: TokenPlace) -> RealRow:
         return RealRow(logits, self.sampling, place.drafts, place.position)

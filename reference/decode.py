@@ -12,7 +12,7 @@ from draftproof.properties.values.scenario import Request
 from draftproof.reference.choose import Choice, best
 from draftproof.reference.chooser import Chooser, TokenPlace, chooser_of, weights_of
 from draftproof.reference.memo import Pass
-from draftproof.reference.protocols import ReferenceTarget
+from draftproof.reference.protocols import ReferenceTarget, last_logits
 from draftproof.reference.sampling import ACCEPT, coins, probe_weights, rejected_or_not
 
 
@@ -21,14 +21,17 @@ class Greedy:
 
     def __init__(self, target: ReferenceTarget, prompt: tuple[int, ...]) -> None:
         self._target, self._prompt = target, prompt
-        self._tokens: list[int] = []
+        self._tokens: tuple[int, ...] = ()
 
     def token(self, number: int) -> int:
         """Return the token emitted as number 0, 1, .."""
-        while len(self._tokens) <= number:
-            logits = self._target.forward((*self._prompt, *self._tokens)).logits
-            self._tokens.append(best(logits[-1]))
-        return self._tokens[number]
+        return self.first(number + 1)[number]
+
+    def first(self, count: int) -> tuple[int, ...]:
+        """Return the first `count` tokens."""
+        while len(self._tokens) < count:
+            self._tokens += (best(last_logits(self._target, self._prompt + self._tokens)),)
+        return self._tokens[:count]
 
 
 class RequestLimits(NamedTuple):
@@ -137,7 +140,8 @@ def verify(
     `drawn_by` are the weights that each draft was drawn by, if it was (S-SAMPLE-10). `whole` is the pass over all of
     them, and row i is at position n + i.
     """
-    whole, n = target.forward(tokens + drafts), len(tokens) - 1
+    n = len(tokens) - 1
+    whole = target.forward(tokens + drafts, n)
     choices = choices_along(whole.logits[n:], tokens + drafts, followed, chooser_of(target, sampling))
     for row, (draft, weights) in enumerate(zip(drafts, drawn_by, strict=False)):
         if sampling is not None and weights and weights[draft]:
@@ -162,7 +166,7 @@ def likeliest(
 
     `wrong` gives the token that a plan would put in place of a right one.
     """
-    weights = weights_of(target, target.forward(tokens).logits[-1], sampling)
+    weights = weights_of(target, last_logits(target, tokens), sampling)
     free = [token for token in range(len(weights)) if token not in siblings]
     right = max(free, key=lambda token: (weights[token], -token))
     first = wrong(right)

@@ -72,14 +72,14 @@ class ConstrainedTarget:
         self._target, self._prompt, self._grammar, self._known = target, prompt, grammar, known
         self.layer_types, self.widened = target.layer_types, target.widened
 
-    def forward(self, tokens: tuple[int, ...]) -> Pass:
+    def forward(self, tokens: tuple[int, ...], first: int = 0) -> Pass:
         """Return the target's pass with its logits masked, except in rows before the end of the prompt."""
-        whole = self._target.forward(tokens)
-        logits, vocab = np.full_like(whole.logits, LOGIT_OF_EXCLUDED), whole.logits.shape[1]
-        logits[: self._prompt - 1] = whole.logits[: self._prompt - 1]
-        for row in range(self._prompt - 1, len(tokens)):
+        whole = self._target.forward(tokens, first)
+        logits, vocab = whole.logits_from(first), whole.logits.shape[1]
+        for row in range(max(first, self._prompt - 1), len(tokens)):
             text = tokens[self._prompt : min(row + 1, self._known or len(tokens))]
             some = _allowed_after(self._grammar, text, vocab)
+            logits[row] = LOGIT_OF_EXCLUDED
             logits[row, some] = whole.logits[row, some]
         return whole._replace(logits=logits)
 

@@ -40,6 +40,12 @@ class Pass(NamedTuple):
     gap: float = math.inf
     unsure: int = ALL_SURE
 
+    def logits_from(self, first: int) -> np.ndarray:
+        """Return a copy of the logits; rows before `first` have none (NaN)."""
+        logits = self.logits.copy()
+        logits[:first] = np.nan
+        return logits
+
     def first(self, count: int) -> Pass:
         """Return the pass over the first `count` inputs: by causality its rows are the first rows of the longer one."""
         if count == len(self.hidden):

@@ -32,11 +32,11 @@ class MinimumTarget:
         self._target, self._request, self._stops, self._known = target, request, stops, known
         self.layer_types, self.widened = target.layer_types, target.widened
 
-    def forward(self, tokens: tuple[int, ...]) -> Pass:
+    def forward(self, tokens: tuple[int, ...], first: int = 0) -> Pass:
         """Return the target's pass with its logits masked, except in rows before the end of the prompt."""
-        whole = self._target.forward(tokens)
-        logits, prompt = whole.logits.copy(), len(self._request.prompt)
-        for row in range(prompt - 1, len(tokens)):
+        whole = self._target.forward(tokens, first)
+        logits, prompt = whole.logits_from(first), len(self._request.prompt)
+        for row in range(max(first, prompt - 1), len(tokens)):
             emitted = (row + 1 if self._known is None else self._known) - prompt
             logits[row, list(excluded(self._request, emitted, self._stops))] = LOGIT_OF_EXCLUDED
         return whole._replace(logits=logits)

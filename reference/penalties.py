@@ -80,11 +80,11 @@ class PenalizedTarget:
         ratio = penalties.repetition
         self.widened = target.widened * max(ratio, 1 / ratio)
 
-    def forward(self, tokens: tuple[int, ...]) -> Pass:
+    def forward(self, tokens: tuple[int, ...], first: int = 0) -> Pass:
         """Return the target's pass with its logits penalised; rows before the end of the prompt stay."""
-        whole = self._target.forward(tokens)
-        logits = whole.logits.copy()
-        for row in range(self._prompt - 1, len(tokens)):
+        whole = self._target.forward(tokens, first)
+        logits = whole.logits_from(first)
+        for row in range(max(first, self._prompt - 1), len(tokens)):
             text = tokens[: row + 1][: self._known]
             if self.widened:
                 logits[row] = _changed(logits[row], text, self._prompt, self._penalties, is_real=True)

@@ -23,8 +23,17 @@ class ReferenceTarget(Protocol):
     widened: float
     """How many times as far off as a real model's own the logits may be, 1 or more; 0 for a probe, which is exact."""
 
-    def forward(self, tokens: tuple[int, ...]) -> Pass:
-        """Tokens at positions 0, 1, ..; `hidden` is what a draft consumes (docs/semantics/heads.md)."""
+    def forward(self, tokens: tuple[int, ...], first: int = 0) -> Pass:
+        """Tokens at positions 0, 1, ..; `hidden` is what a draft consumes (docs/semantics/heads.md).
+
+        Nobody reads the logits of rows before `first`.
+        """
+
+
+def last_logits(target: ReferenceTarget, tokens: tuple[int, ...]) -> np.ndarray:
+    """Return the logits [V] of the last row of a target's pass."""
+    logits: np.ndarray = target.forward(tokens, len(tokens) - 1).logits[-1]
+    return logits
 
 
 class _OfEntries(Protocol):

@@ -24,7 +24,7 @@ from draftproof.properties.values.script import RequestScript, RoundScript, forc
 from draftproof.reference.choose import best
 from draftproof.reference.decode import Greedy, RequestLimits, likeliest, verify
 from draftproof.reference.drafts.base import ReferenceDraft, ReferenceProposal, propose
-from draftproof.reference.protocols import ReferenceTarget
+from draftproof.reference.protocols import ReferenceTarget, last_logits
 from draftproof.reference.request_target import target_of
 
 _NOTHING = ReferenceProposal((), ())
@@ -117,14 +117,17 @@ class RequestSolver:
         """
         if self._request.sampling is not None:
             return self._script(tokens=(self._first_token(),), rounds=rounds, chains=((None,),))
-        emitted: tuple[int, ...] = (self._truth.token(0),)
+        emitted = self._truth.first(1)
         while not self._limits.ended(emitted):
-            emitted += (self._truth.token(len(emitted)),)
-        chains: Chains = tuple(
-            tuple(self._chain(done, self._longest(done, plan), plan) for plan in self._request.rounds)
-            for done in range(1, len(emitted))
-        )
+            emitted = self._truth.first(len(emitted) + 1)
+        chains: Chains = tuple(map(self._chains, range(1, len(emitted))))
         return self._script(tokens=emitted, rounds=rounds, chains=chains)
+
+    def _chains(self, emitted: int) -> tuple[TokenIds | None, ...]:
+        """Return the chain of each plan after `emitted` tokens; equal plans have equal ones."""
+        plans = self._request.rounds
+        chains = {plan: self._chain(emitted, self._longest(emitted, plan), plan) for plan in set(plans)}
+        return tuple(chains[plan] for plan in plans)
 
     def _script(self, tokens: TokenIds, rounds: tuple[RoundScript, ...], chains: Chains = ()) -> RequestScript:
         limits = self._limits
@@ -221,7 +224,7 @@ class RequestSolver:
         right = plan.num_correct
         if right < 0:
             return None
-        drafts = [self._truth.token(emitted + place) for place in range(count)]
+        drafts = list(self._truth.first(emitted + count)[emitted:])
         if right < count:
             drafts[right] = self._wrong(emitted + right, plan.wrong)
         if right + 1 < count:
@@ -242,6 +245,6 @@ class RequestSolver:
     def _after_wrong(self, number: int, wrong: int) -> int:
         """Return the target's choice after the true tokens before this number and a wrong one in its place."""
         if (number, wrong) not in self._misled:
-            true = tuple(self._truth.token(before) for before in range(number))
-            self._misled[number, wrong] = best(self._target.forward((*self._request.prompt, *true, wrong)).logits[-1])
+            misled = (*self._request.prompt, *self._truth.first(number), wrong)
+            self._misled[number, wrong] = best(last_logits(self._target, misled))
         return self._misled[number, wrong]

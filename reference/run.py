@@ -212,13 +212,13 @@ class _RequestTrace:
             self._say(one.channel, round_, one.value, one.step, one.layer, one.row)
             if not one.sure:
                 self.unsure.add((one.channel, Key(self._index, round_, one.step, one.layer, one.row)))
-            if one.near:
-                self.near[one.channel, Key(self._index, round_, one.step, one.layer, one.row)] = one.near
+            if self._plain.widened and (near := one.near()):
+                self.near[one.channel, Key(self._index, round_, one.step, one.layer, one.row)] = near
 
     def _prefill(self, number: int = 0, emitted: tuple[int, ...] = ()) -> tuple[int, ...]:
         """Report the prompt's round, or one that runs the whole text again (S-SCHED-6); return the tokens it emits."""
         tokens = self._request.prompt + emitted
-        whole = self._target.forward(tokens)
+        whole = self._target.forward(tokens, len(tokens) - 1)
         (choice,) = choices_along(
             whole.logits[-1:], tokens, self._followed, chooser_of(self._target, self._request.sampling)
         )

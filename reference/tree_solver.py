@@ -14,7 +14,7 @@ from draftproof.properties.values.tree import TreeShape, chain, depths, lineage
 from draftproof.reference.choose import best
 from draftproof.reference.decode import likeliest
 from draftproof.reference.drafts.base import ReferenceDraft, propose
-from draftproof.reference.protocols import ReferenceTarget
+from draftproof.reference.protocols import ReferenceTarget, last_logits
 from draftproof.reference.request_solver import RequestSolver
 from draftproof.reference.trees import verify_tree
 
@@ -104,11 +104,11 @@ class TreeSolver(RequestSolver):
             return ()
         if plan.shape.parents == chain(len(plan.shape.parents)):
             return super()._chain(emitted, len(shape.parents), replace(plan, num_correct=len(shape.path)))
-        tokens = self._request.prompt + tuple(self._truth.token(place) for place in range(emitted))
+        tokens = self._request.prompt + self._truth.first(emitted)
         drafts: list[int] = []
         for row, parent in enumerate(shape.parents, start=1):
             before = tokens + tuple(drafts[at - 1] for at in lineage(shape.parents, parent))
-            choice = best(self._target.forward(before).logits[-1])
+            choice = best(last_logits(self._target, before))
             known = {drafts[at - 1] for at in range(1, row) if shape.parents[at - 1] == parent}
             if self._is_right(shape, row, bool(known)):
                 drafts.append(choice)

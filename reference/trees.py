@@ -28,7 +28,7 @@ def verify_tree(
     """
     paths = [lineage(parents, row) for row in range(len(drafts) + 1)]
     texts = [tokens + tuple(drafts[row - 1] for row in path) for path in paths]
-    passes = [target.forward(text) for text in texts]
+    passes = [target.forward(text, len(text) - 1) for text in texts]
     places = [
         TokenPlace(len(text), tuple(drafts[child - 1] for child in children(parents, row)))
         for row, text in enumerate(texts)

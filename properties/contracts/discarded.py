@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
+from operator import le
 from typing import NamedTuple
 
 from msgspec.structs import astuple
@@ -75,9 +76,10 @@ def _discarded(channel: str, kind: LaunchKind, evidence: Evidence) -> Iterator[M
         if found != expected:
             relation = Missing() if len(found) < len(expected) else Surplus()
             yield Mismatch(channel, key, f"{len(expected)} rows", rows or None, relation)
+        of_live, of_padding = (_highest(evidence, kind, padding=padding) for padding in (False, True))
         for row in rows:
-            highest = _highest(evidence, kind, padding=row.place not in live)
-            if not all(0 <= one <= most for one, most in zip(astuple(row), highest, strict=True)):
+            values, highest = astuple(row), of_live if row.place in live else of_padding
+            if min(values) < 0 or not all(map(le, values, highest)):
                 position, _, req_row, state_slot = highest[2:]
                 bounds = f"position 0 .. {position}, slot 0, request row 0 .. {req_row}, state slot 0 .. {state_slot}"
                 yield Mismatch(channel, key, bounds, row, OutOfRange())

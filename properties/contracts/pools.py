@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -115,9 +115,9 @@ def _shared(evidence: Evidence) -> Iterator[Mismatch]:
                 yield Mismatch("round.table", place, "no page, as no window reaches it", table[early], Surplus())
             gap = next(column for column in wanted if column not in table)
             yield Mismatch("round.table", Key(request, round_, row=gap), "a page", None, Missing())
-        pages = list(table.values())
+        times = Counter(table.values())
         for column, page in table.items():
-            if pages.count(page) > 1:
+            if times[page] > 1:
                 place = Key(request, round_, row=column)
                 yield Mismatch("round.table", place, "a page of its own", page, SharedPage())
     yield from _overlapping(evidence)
@@ -130,14 +130,16 @@ def _overlapping(evidence: Evidence) -> Iterator[Mismatch]:
     begins: dict[int, dict[tuple[int, int, int], Row]] = defaultdict(dict)
     ends: dict[tuple[int, int, int], int] = {}
     for row in schedule.rows:
+        attempt = schedule.attempt(row)
         for column, page in evidence.tables.at(row).items():
-            begins[page].setdefault((row.request, schedule.attempt(row), column), row)
-            ends[row.request, schedule.attempt(row), column] = row.step
+            place = row.request, attempt, column
+            begins[page].setdefault(place, row)
+            ends[place] = row.step
     windowed = evidence.scenario.widest_window > 0
     for page, owners in begins.items():
         for (place, one), ((_, _, column), other) in pairwise(owners.items()):
             # Windows free some pages before the end of who owns them.
-            last = ends[place] if windowed else schedule.attempt_spans[one.request, schedule.attempt(one)][1]
+            last = ends[place] if windowed else schedule.attempt_spans[place[:2]][1]
             if one.request != other.request and other.step <= last:
                 if (column + 1) * evidence.page_size <= schedule.cached.get((other.request, other.round), 0):
                     continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from draftproof.properties.contracts.base import listed
@@ -27,8 +28,9 @@ def _collectives(evidence: Evidence) -> Iterator[Mismatch]:
         # What ranks did behind it is no news.
         yield from apart
         return
+    issued = by_step(reported)
     for step in range(lockstep.last_step + 1):
-        wanted, found = list(expected(evidence, lockstep, step)), issued_in(reported, step, 0)
+        wanted, found = list(expected(evidence, lockstep, step)), issued.get(step, [])
         if evidence.schedule.overlap:
             # Hosts agree while their devices run.
             wanted, found = (sorted(some, key=lambda one: one.op != AGREE) for some in (wanted, found))
@@ -52,9 +54,13 @@ def parted(evidence: Evidence, ranks: Iterable[Mapping[Key, Collective]]) -> Ite
                 return
 
 
-def issued_in(reported: Mapping[Key, Collective], step: int, layer: int) -> list[Collective]:
-    """Return the collectives of a step in order; `layer` selects those of captures or those that ran."""
-    return [reported[key] for key in sorted(reported) if (key.round, key.layer) == (step, layer)]
+def by_step(reported: Mapping[Key, Collective]) -> Mapping[int, list[Collective]]:
+    """Return the collectives of each step in order, captures left out."""
+    found = defaultdict[int, list[Collective]](list)
+    for key in sorted(reported):
+        if not key.layer:
+            found[key.round].append(reported[key])
+    return found
 
 
 def differing(step: int, layer: int, expected: list[Collective], found: list[Collective]) -> Iterator[Mismatch]:

@@ -77,7 +77,7 @@ def outside(contract: str, evidence: Evidence, ranges: Mapping[str, tuple[int, i
         wrong = (
             Mismatch(channel, key, f"{low} .. {high}", value, OutOfRange())
             for key, value in evidence.subject.channel(channel).items()
-            if not all(low <= item <= high for item in numbers(value))
+            if (found := numbers(value)) and not low <= min(found) <= max(found) <= high
         )
         yield first_of(contract, wrong, evidence.order)
 

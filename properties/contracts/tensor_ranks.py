@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from draftproof.properties.contracts.base import listed
 from draftproof.properties.contracts.forwards import TARGET_MODEL, ModelForward, run_in
-from draftproof.properties.contracts.ranks import GATHER, SUM, differing, issued_in, parted
+from draftproof.properties.contracts.ranks import GATHER, SUM, by_step, differing, parted
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.lockstep import Lockstep
@@ -51,9 +51,9 @@ def _collectives(evidence: Evidence) -> Iterator[Mismatch]:
     if apart := list(parted(evidence, of_ranks)):
         yield from apart
         return
-    alone = Lockstep((rank_work(evidence),))
+    alone, issued = Lockstep((rank_work(evidence),)), by_step(reported)
     for step in range(alone.last_step + 1):
-        yield from differing(step, 0, list(expected(evidence, alone, step)), issued_in(reported, step, 0))
+        yield from differing(step, 0, list(expected(evidence, alone, step)), issued.get(step, []))
     for key, value in reported.items():
         if not 0 <= key.round <= alone.last_step:
             yield Mismatch("rank.collectives", key, None, value, Surplus())

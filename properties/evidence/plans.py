@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache, cached_property
 
 from draftproof.properties.evidence.schedule import ObservedSchedule, Row
 from draftproof.properties.values.observed import NgramMatch, StepsInForce
 from draftproof.properties.values.scenario import Scenario, drafts_allowed, drafts_within, round_plan
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, Trace
+
+_Share = tuple[int, int, int]
+"""A request, with the tokens that it wants of a step, and those that it gets."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +89,16 @@ class DraftPlans:
         """Return the tokens that it would run, were there enough."""
         return {index: wanted for index, wanted, _ in self._shares(step)}
 
-    def _shares(self, step: int) -> Iterator[tuple[int, int, int]]:
+    def _shares(self, step: int) -> Iterator[_Share]:
         for engine in range(self.scenario.engines):
             yield from self._shares_of(step, engine)
 
-    def _shares_of(self, step: int, engine: int) -> Iterator[tuple[int, int, int]]:
+    @cached_property
+    def _shares_of(self) -> Callable[[int, int], tuple[_Share, ...]]:
+        """Return the shares of a step and an engine: many rows ask for those of one step."""
+        return cache(lambda step, engine: tuple(self._divided(step, engine)))
+
+    def _divided(self, step: int, engine: int) -> Iterator[_Share]:
         """Yield each live request of an engine with the tokens that it wants of a step, and those that it gets."""
         spans, requests = self.schedule.attempt_spans, self.scenario.requests
         live = [one for one, (first, last) in spans.items() if first <= step <= last]

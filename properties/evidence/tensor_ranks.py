@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,7 +22,6 @@ STATE_CHANNELS = (
     "commit.cached",
     "commit.final",
 )
-Cut = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class TensorRanks:
 
 def part_of_rank(trace: Trace, scenario: Scenario, rank: int) -> Trace:
     """Return the trace of one that has everything, as tensor-parallel rank `rank` has it: with its heads (S-TP-2)."""
-    cuts: dict[str, Cut] = {}
+    cuts: dict[str, np.ndarray] = {}
     ranks, model, draft = scenario.ranks, scenario.model, scenario.draft
     assert isinstance(model, ProbeModel)
     cuts |= dict.fromkeys(("commit.kv", "disaggregation.kv"), _entries(model, rank, ranks.tensor))
@@ -48,33 +46,25 @@ def part_of_rank(trace: Trace, scenario: Scenario, rank: int) -> Trace:
     return replace(trace, observations=own)
 
 
-def _cut(one: Observation, cuts: dict[str, Cut]) -> Observation:
-    cut = cuts.get(one.channel)
-    if cut is None or not isinstance(one.value, bytes):
+def _cut(one: Observation, cuts: dict[str, np.ndarray]) -> Observation:
+    own = cuts.get(one.channel)
+    if own is None or not isinstance(one.value, bytes):
         return one
-    return one._replace(value=cut(np.frombuffer(one.value, dtype="<u8")).tobytes())
+    return Observation(one.channel, one.key, np.frombuffer(one.value, dtype="<u8")[own].tobytes())
 
 
-def _entries(part: ProbeModel | ProbeDraft, rank: int, ranks: int) -> Cut:
-    """Return what takes the rank's heads of an entry: N keys, then N values."""
-    return lambda entry: _heads(entry, (part.kv_heads * part.key_dim, part.kv_heads * part.value_dim), rank, ranks)
+def _entries(part: ProbeModel | ProbeDraft, rank: int, ranks: int) -> np.ndarray:
+    """Return the places of the rank's heads in an entry: N keys, then N values."""
+    return _heads((part.kv_heads * part.key_dim, part.kv_heads * part.value_dim), rank, ranks)
 
 
-def _states(sizes: Linear, rank: int, ranks: int) -> Cut:
-    """Return what takes the rank's heads of a state: C - 1 inputs of Q channels, then a matrix for each value head."""
+def _states(sizes: Linear, rank: int, ranks: int) -> np.ndarray:
+    """Return the places of the rank's heads in a state: C - 1 inputs of Q channels, then a matrix a value head."""
     keys, values = sizes.key_heads * sizes.key_dim, sizes.value_heads * sizes.value_dim
-    window = (sizes.conv - 1) * sizes.channels
-
-    def cut(state: np.ndarray) -> np.ndarray:
-        inputs = state[:window].reshape(sizes.conv - 1, sizes.channels)
-        own = [_heads(row, (keys, keys, values), rank, ranks) for row in inputs]
-        matrices = state[window:]
-        return np.concatenate([*own, _heads(matrices, (len(matrices),), rank, ranks)])
-
-    return cut
+    return _heads((keys, keys, values) * (sizes.conv - 1) + (values * sizes.key_dim,), rank, ranks)
 
 
-def _heads(vector: np.ndarray, sections: tuple[int, ...], rank: int, ranks: int) -> np.ndarray:
-    """Return the rank's part of each section: of several ranks each has as much, one behind the other."""
-    parts = np.split(vector, np.cumsum(sections)[:-1])
+def _heads(sections: tuple[int, ...], rank: int, ranks: int) -> np.ndarray:
+    """Return the places of the rank's part of each section: of several ranks each has as much, one behind the other."""
+    parts = np.split(np.arange(sum(sections)), np.cumsum(sections)[:-1])
     return np.concatenate([np.split(part, ranks)[rank] for part in parts])

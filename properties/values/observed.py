@@ -401,7 +401,12 @@ Datum = int | TokenIds | Choice | Vector | Observed | tuple[Observed, ...]
 
 def numbers(value: object) -> tuple[int | float, ...]:
     """Return every number of a value in order, including numbers in nested structs and tuples; () for a vector."""
-    if isinstance(value, int | float):
+    if isinstance(value, (int, float)):
         return (value,)
     parts = msgspec.structs.astuple(value) if isinstance(value, Observed) else value
-    return tuple(number for part in parts for number in numbers(part)) if isinstance(parts, tuple) else ()
+    if not isinstance(parts, tuple):
+        return ()
+    found = list[int | float]()
+    for part in parts:
+        found += (part,) if isinstance(part, (int, float)) else numbers(part)
+    return tuple(found)

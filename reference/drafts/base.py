@@ -7,6 +7,7 @@ own weights or given ones. What only the subject can know (slots) is not reporte
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from typing import NamedTuple, Protocol
 
@@ -15,7 +16,7 @@ import numpy as np
 from draftproof.properties.values.observed import Datum
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Request, Scenario
-from draftproof.reference.choose import Choice, choose
+from draftproof.reference.choose import Choice, NearTokens, choose
 from draftproof.reference.memo import Pass
 from draftproof.reference.mrope import places_of
 from draftproof.reference.protocols import ReferenceTarget
@@ -23,7 +24,7 @@ from draftproof.reference.sampling import draft_coins, filtered, grid_weights, s
 
 
 class Said(NamedTuple):
-    """An observation that lacks its request and round; `near` as in Choice.
+    """An observation that lacks its request and round; `near` as in Choice, which only a real model's trace holds.
 
     It is not `sure` where a subject may right so say something else (S-KV-6).
     """
@@ -33,7 +34,7 @@ class Said(NamedTuple):
     step: int = -1
     layer: int = -1
     row: int = -1
-    near: tuple[tuple[int, float], ...] = ()
+    near: Callable[[], NearTokens] = tuple
     sure: bool = True
 
 
@@ -103,7 +104,7 @@ class ReferenceDraft(Protocol):
 
 def propose(draft: ReferenceDraft, target: ReferenceTarget, tokens: tuple[int, ...], count: int) -> ReferenceProposal:
     """Return what a draft proposes after t_0 .. t_n; for a prompt of one token the pass is over that token."""
-    return draft.propose(tokens, target.forward(tokens[:-1] or tokens), count)
+    return draft.propose(tokens, target.forward(tokens[:-1] or tokens, len(tokens)), count)
 
 
 def draft_for_request(draft: ReferenceDraft, scenario: Scenario, request: Request) -> ReferenceDraft:

@@ -81,7 +81,7 @@ class ReferenceEagleTree(ReferenceEagle):
         closest.see([one.score for one in _best(candidates, self._tree.nodes + 1)[-2:]], 2 * count)
         rows = {one.number: row for row, one in enumerate(kept, start=1)}
         parents = tuple(0 if one.parent is None else rows[one.parent] for one in kept)
-        said.append(Said("propose.parents", parents, near=((0, closest.gap),)))
+        said.append(Said("propose.parents", parents, near=lambda: ((0, closest.gap),)))
         return ReferenceProposal(tuple(one.path[-1] for one in kept), tuple(said), parents)
 
     def _best_of(self, logits: np.ndarray, closest: _Closest) -> list[tuple[int, float]]:

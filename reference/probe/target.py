@@ -199,7 +199,7 @@ class ReferenceProbeTarget:
         made._known = self._memo.of((self._name, places))
         return made
 
-    def forward(self, tokens: tuple[int, ...]) -> Pass:
+    def forward(self, tokens: tuple[int, ...], first: int = 0) -> Pass:
         """Return the causal pass over tokens at positions 0, 1, .."""
         known = self._known.longest(tokens, self._empty)
         start = len(known.hidden)

@@ -116,7 +116,7 @@ class Fixed:
     def __init__(self, *logits: float) -> None:
         self._logits = np.array(logits)
 
-    def forward(self, tokens: tuple[int, ...]) -> Pass:
+    def forward(self, tokens: tuple[int, ...], first: int = 0) -> Pass:
         rows = np.tile(self._logits, (len(tokens), 1))
         return Pass(hidden=rows, logits=rows, kv=())
 

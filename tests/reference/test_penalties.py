@@ -37,7 +37,7 @@ class Fixed:
     def __init__(self, logits: list[int]) -> None:
         self._logits = np.array(logits, float)
 
-    def forward(self, tokens: tuple[int, ...]) -> Pass:
+    def forward(self, tokens: tuple[int, ...], first: int = 0) -> Pass:
         rows = np.tile(self._logits, (len(tokens), 1))
         return Pass(hidden=rows, logits=rows, kv=())
 

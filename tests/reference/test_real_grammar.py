@@ -41,7 +41,7 @@ class Drawn:
     def __init__(self, dtype: str = "float64") -> None:
         self._dtype = dtype
 
-    def forward(self, tokens: tuple[int, ...]) -> Pass:
+    def forward(self, tokens: tuple[int, ...], first: int = 0) -> Pass:
         logits = np.stack([drawn_logits(place) for place in range(len(tokens))]).astype(self._dtype)
         return Pass(np.empty((len(tokens), 0)), logits, ())
 
@@ -84,7 +84,7 @@ def test_no_rounding_comes_near_a_token_that_is_not_allowed(dtype: str):
         logits = target.forward((*PROMPT, 0)).logits[-1]
         excluded = np.flatnonzero(logits < -1e9)
         assert excluded.size
-        near = dict(choose_rows(logits[None])[0].near)
+        near = dict(choose_rows(logits[None])[0].near())
         assert all(near[token] > 1e9 for token in near.keys() & excluded.tolist())
         for seed in range(8):
             row = RealRow(logits, Sampling(temperature=8.0, seed=seed), (int(excluded[0]),), 3)

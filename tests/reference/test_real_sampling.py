@@ -79,7 +79,7 @@ def test_so_are_penalised_logits() -> None:
     class Plain:
         layer_types, widened = ("full_attention",), 1.0
 
-        def forward(self, tokens: tuple[int, ...]) -> Pass:
+        def forward(self, tokens: tuple[int, ...], first: int = 0) -> Pass:
             nothing = np.empty((len(tokens), 0))
             return Pass(nothing, logits[: len(tokens)], ())
 

@@ -1,9 +1,7 @@
 """Scalar arithmetic of the naive twins: the ring of integers modulo 2^64, and floats in float64."""
 
 import math
-import operator
 from collections.abc import Iterable, Iterator
-from itertools import starmap
 
 import torch
 
@@ -35,7 +33,7 @@ def rounded(values: list[float], dtype: torch.dtype) -> list[float]:
 
 def products(a: Iterable[float], b: Iterable[float]) -> Iterator[float]:
     """Yield the product of each pair of two vectors of one length."""
-    return starmap(operator.mul, zip(a, b, strict=True))
+    return map(math.prod, zip(a, b, strict=True))
 
 
 def sigmoid(x: float) -> float:

@@ -60,8 +60,10 @@ class RealRow:
 
     def __init__(self, logits: np.ndarray, sampling: Sampling, drafts: Sequence[int], position: int) -> None:
         self._logits, self._sampling, self._drafts = logits, sampling, tuple(drafts)
-        self._coin = coins(sampling.seed, position)
-        self.token = sample(real_weights(logits, sampling), self._drafts, self._coin)
+        coin = coins(sampling.seed, position)
+        # Numbers from 0 to 1, from which every coin of these draws is made.
+        self._accepts, self._draws = coin(ACCEPT, _ALL) / _ALL, coin(DRAW, _ALL) / _ALL
+        self.token = sample(real_weights(logits, sampling), self._drafts, coin)
 
     def near(self) -> tuple[tuple[int, float], ...]:
         """Return the other tokens that slightly different logits would choose, nearest first, each with its gap."""
@@ -78,7 +80,7 @@ class RealRow:
     def _drawable(self, gap: float) -> np.ndarray:
         """Which tokens [V] are the choice of some logits that are off by at most half the gap."""
         weights = weight_range(self._logits, self._sampling, gap)
-        accepts, draws = self._unit(ACCEPT), self._unit(DRAW)
+        accepts, draws = self._accepts, self._draws
         found, asked = np.zeros(len(self._logits), bool), np.zeros(len(self._logits), bool)
         for draft in self._drafts:
             is_rejected_before = accepts >= weights.share(asked, more=False)
@@ -91,10 +93,6 @@ class RealRow:
         most, least = up_to + low.sum() - before, before - low + high[::-1].cumsum()[::-1]
         is_reached = draws * least >= before - low
         return found | ((high > 0) & (draws * most < up_to) & is_reached)
-
-    def _unit(self, draw: int) -> float:
-        """Return a random number from 0 to 1, from which every coin of this draw is made."""
-        return self._coin(draw, _ALL) / _ALL
 
 
 def weight_range(logits: np.ndarray, sampling: Sampling, gap: float) -> Range:

@@ -78,7 +78,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("logged")
     tiny_llama(made / "target")
     tiny_llama(made / "draft", seed=1)
-    prompts = [[(5 * i + j * j + 1) % VOCAB for j in range(4 + i % 3)] for i in range(12)]
+    prompts = [[(5 * i + j * j + 1) % VOCAB for j in range(4 + i % 3)] for i in range(6)]
     lines = [{"prompt": prompt, "max_tokens": 9, "stop": [i] if i % 3 else []} for i, prompt in enumerate(prompts)]
     (made / "prompts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return made

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import hypothesis
 import pytest
 
 import draftproof
-from draftproof import plugin
+from draftproof import plugin, pytest_checks
 from draftproof.process import CRASHED
 from draftproof.properties.formats.case import encode
 from draftproof.properties.values.drafts import ALGORITHMS
@@ -242,12 +243,12 @@ def test_a_subject_of_ones_own_with_given(project):
         from draftproof.pytest_checks import assert_holds
 
         # It goes on with what is aborted, and cuts what an overlap commits: when that is, only a subject says.
-        @hypothesis.settings(max_examples=12)
+        @hypothesis.settings(max_examples=4)
         @given(scenarios(draft="eagle"))
         def test_right(scenario):
             assert_holds(ReferenceSubject(), overlap.FEATURE.without(aborts.FEATURE.without(scenario)))
 
-        @hypothesis.settings(phases=[hypothesis.Phase.generate])
+        @hypothesis.settings(phases=[hypothesis.Phase.generate], report_multiple_bugs=False)
         @given(scenarios(draft="eagle"))
         def test_wrong(scenario):
             assert_holds(Wrong(), overlap.FEATURE.without(aborts.FEATURE.without(scenario)))
@@ -351,6 +352,7 @@ def test_ranks(draftproof_check, draftproof_rank_scenarios):
 
 def test_scenarios_of_ranks_run_here_or_say_what_is_missing(project, monkeypatch):
     project.makepyfile(RANKS)
+    monkeypatch.setattr(pytest_checks, "generate", cache(draftproof.generate))
     run(project, "--draftproof-examples=2").assert_outcomes(passed=1)
     for devices, told in ((1, "1"), (2, "")):
         monkeypatch.setattr(plugin, "_devices", lambda devices=devices: devices)

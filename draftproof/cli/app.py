@@ -6,6 +6,7 @@ torch nor Hypothesis.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import sys
@@ -128,7 +129,7 @@ def run(arguments: list[str] | None = None) -> int:
     """Run the command line; the exit code."""
     subjects.forget()
     try:
-        exited = app(args=arguments, prog_name="draftproof", standalone_mode=False)
+        exited = _command()(args=arguments, prog_name="draftproof", standalone_mode=False)
         if exited == ENDED_BY_TYPER:
             raise KeyboardInterrupt
         return _say_ended() if exited is not None and subjects.is_made() else exited or 0
@@ -152,6 +153,12 @@ def run(arguments: list[str] | None = None) -> int:
             return _say_usage(error, sys.argv[1:] if arguments is None else arguments)
         traceback.print_exc()
         return _say(f"draftproof itself failed: {type(error).__name__}: {error}")
+
+
+@functools.cache
+def _command() -> Any:
+    """Return what typer makes of the application, which takes as long as many a command."""
+    return typer.main.get_command(app)
 
 
 def _say_ended() -> int:

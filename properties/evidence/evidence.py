@@ -54,7 +54,7 @@ class Evidence:
     beside: TensorRanks | None = None
     ranks: tuple[Evidence, ...] = ()
 
-    @property
+    @cached_property
     def exact(self) -> bool:
         """Return whether vectors are compared bit for bit."""
         return not isinstance(self.scenario.model, Checkpoint)

@@ -108,7 +108,8 @@ def _sizes(dimension: Dimension) -> Iterator[Wanted]:
 
 def _between(dimension: Dimension, name: str, sizes: Sequence[int], most: int) -> Iterator[Wanted]:
     """Yield what asks for one of these sizes, and is there from the least of them to `most`."""
-    possible = [size for size in sizes if size <= dimension.largest]
+    largest = dimension.largest
+    possible = [size for size in sizes if size <= largest]
 
     def aim(choose: Choose) -> Aim:
         return dimension.aim(choose, choose.one_of(possible))

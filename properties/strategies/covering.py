@@ -7,8 +7,9 @@ its row asked for, that has met nothing: what was read off the scenario counts.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.features import FEATURES_BY_NAME
@@ -66,6 +67,19 @@ def met_by(scenarios: Sequence[Scenario]) -> Met | None:
 def _beside() -> tuple[int, ...]:
     """Return for each point, by its place in POINTS, the bits of those that are allowed beside it."""
     return tuple(_bits(other for other in POINTS if allowed(point, other)) for point in POINTS)
+
+
+@lru_cache(maxsize=1)
+def _with_needed() -> tuple[int, ...]:
+    """Return for each point the bits of it and of those that it needs."""
+    return tuple(_bits({point, *needed_by(point)}) for point in POINTS)
+
+
+@lru_cache(maxsize=1)
+def _against() -> tuple[int, ...]:
+    """Return for each point the bits of those that are not allowed beside it, or beside one that it needs."""
+    others = [~(bits | 1 << place) for place, bits in enumerate(_beside())]
+    return tuple(reduce(operator.or_, (others[one] for one in _places(own))) for own in _with_needed())
 
 
 def _bits(points: Iterable[Point]) -> int:
@@ -244,16 +258,11 @@ class Array:
 
     def _with(self, bits: int, place: int) -> int:
         """Return the row with a point, and with those that it needs."""
-        bits |= 1 << place
-        for needed in needed_by(POINTS[place]):
-            bits |= 1 << _ORDER[needed]
-        return bits
+        return bits | _with_needed()[place]
 
     def _fits(self, bits: int, place: int) -> bool:
         """Return whether a point, and what it needs, is allowed beside all of a row."""
-        beside = _beside()
-        own = [place, *(_ORDER[needed] for needed in needed_by(POINTS[place]))]
-        return all(self._usable >> one & 1 and not bits & ~beside[one] & ~(1 << one) for one in own)
+        return not (_with_needed()[place] & ~self._usable or bits & _against()[place])
 
     def _gain(self, bits: int, place: int) -> int:
         """Return how many pairs a point would meet; of a row that searches when all have met, how many triples."""

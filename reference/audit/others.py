@@ -125,7 +125,8 @@ class LookupPlayer:
         lengths = range(longest, spec.min_n - 1, -1)
         latest = (spec.match == "latest") != self._rules.other_match
         for length in reversed(lengths) if self._rules.shortest_first else lengths:
-            ends = [end for end in range(length, len(tokens)) if tokens[end - length : end] == tokens[-length:]]
-            if ends:
-                return max(ends) if latest else min(ends)
+            suffix, ends = tokens[-length:], range(length, len(tokens))
+            for end in reversed(ends) if latest else ends:
+                if tokens[end - length : end] == suffix:
+                    return end
         return -1

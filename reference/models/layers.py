@@ -93,16 +93,33 @@ def rotate(x: Tensor, frequencies: Tensor, first: int = 0) -> Tensor:
 
 def rotate_at(x: Tensor, frequencies: Tensor, positions: Tensor) -> Tensor:
     """Turn x [n, N, H] at positions [n]."""
-    angle = (positions.to(x.dtype)[:, None] * frequencies.to(x.dtype))[:, None, :]
+    return _turned(x, *_turns(frequencies, positions, x.dtype))
+
+
+def _turns(frequencies: Tensor, positions: Tensor, dtype: torch.dtype) -> KV:
+    """Return cosine and sine of every angle [n, 1, H/2]."""
+    angle = (positions.to(dtype)[:, None] * frequencies.to(dtype))[:, None, :]
+    return torch.cos(angle), torch.sin(angle)
+
+
+@lru_cache(maxsize=256)
+def _first_turns(rope: RopeParameters, size: int, count: int, dtype: torch.dtype) -> KV:
+    """Return them of positions 0, 1, .., which are the same in every layer of every pass."""
+    return _turns(rope_frequencies(rope, size), torch.arange(count), dtype)
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     left, right = x.chunk(2, dim=-1)
-    cos, sin = torch.cos(angle), torch.sin(angle)
     return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
 
 
 def rotate_first(x: Tensor, rope: RopeParameters, size: int, places: Places | None = None) -> Tensor:
     """Turn the first `size` components of each head of x [n, N, H], as if they were a head of that size."""
-    positions = torch.arange(x.shape[0]) if places is None else places.positions
-    turned = rotate_at(x[..., :size], rope_frequencies(rope, size), positions)
+    turned = (
+        _turned(x[..., :size], *_first_turns(rope, size, x.shape[0], x.dtype))
+        if places is None
+        else rotate_at(x[..., :size], rope_frequencies(rope, size), places.positions)
+    )
     return torch.cat((turned, x[..., size:]), dim=-1)
 
 

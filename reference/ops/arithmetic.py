@@ -1,6 +1,7 @@
 """Scalar arithmetic of the naive twins: the ring of integers modulo 2^64, and floats in float64."""
 
 import math
+from collections.abc import Iterable, Iterator
 
 import torch
 
@@ -24,9 +25,15 @@ def signed(x: int) -> int:
     return x - MODULUS if x >= MODULUS // 2 else x
 
 
-def rounded(value: float, dtype: torch.dtype) -> float:
-    """Return the float of `dtype` that stands for a value."""
-    return torch.tensor(value, dtype=torch.float64).to(dtype).item()
+def rounded(values: list[float], dtype: torch.dtype) -> list[float]:
+    """Return the float of `dtype` that stands for each value."""
+    numbers: list[float] = torch.tensor(values, dtype=torch.float64).to(dtype).tolist()
+    return numbers
+
+
+def products(a: Iterable[float], b: Iterable[float]) -> Iterator[float]:
+    """Yield the product of each pair of two vectors of one length."""
+    return map(math.prod, zip(a, b, strict=True))
 
 
 def sigmoid(x: float) -> float:

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from draftproof.reference.ops.arithmetic import MODULUS, mix, signed
+from draftproof.reference.ops.arithmetic import MODULUS, mix, products, signed
 
 
 def kv_write(k_pool: Tensor, v_pool: Tensor, k: Tensor, v: Tensor, slot_mapping: Tensor) -> None:
@@ -52,10 +52,10 @@ def quantised_attention(
 
 def _read_back(pool: Tensor, scales: Tensor) -> Tensor:
     """Return the numbers of each entry: its scale, then that made odd, times the odd number of each code."""
-    numbers = torch.empty(pool.shape, dtype=torch.int64)
+    numbers, entries = torch.empty(pool.shape, dtype=torch.int64), pool.tolist()
     for slot, heads in enumerate(scales.tolist()):
         for head, scale in enumerate(heads):
-            codes = pool[slot, head].tolist()
+            codes = entries[slot][head]
             read = [scale if not place else (scale | 1) * (2 * code + 1) for place, code in enumerate(codes)]
             numbers[slot, head] = torch.tensor([signed(number % MODULUS) for number in read])
     return numbers
@@ -104,9 +104,9 @@ def windowed_attention(
     spans = zip(req_rows.tolist(), first.tolist(), positions.tolist(), strict=True)
     for t, (row, start, position) in enumerate(spans):
         slots = _visible_slots(page_table, row, start, position, page_size, k_pool.shape[0])
+        entries = k_pool[slots].tolist(), v_pool[slots].tolist()
         for head in range(q.shape[1]):
-            keys = [k_pool[slot, head // group].tolist() for slot in slots]
-            values = [v_pool[slot, head // group].tolist() for slot in slots]
+            keys, values = ([heads[head // group] for heads in pool] for pool in entries)
             attend = _attend_ring if out.dtype == torch.int64 else _attend
             mixed = attend(q[t, head].tolist(), keys, values, scale, out.shape[2])
             out[t, head] = torch.tensor(mixed, dtype=torch.int64 if out.dtype == torch.int64 else torch.float64)
@@ -131,16 +131,16 @@ def _attend(
     """Return values weighted by the softmax of scale * q.k, in float64."""
     if not keys:
         return [0.0] * width
-    scores = [scale * math.fsum(a * b for a, b in zip(query, key, strict=True)) for key in keys]
+    scores = [scale * math.fsum(products(query, key)) for key in keys]
     highest = max(scores)
     weights = [math.exp(score - highest) for score in scores]
     total = math.fsum(weights)
-    return [math.fsum(w * value[e] for w, value in zip(weights, values, strict=True)) / total for e in range(width)]
+    return [math.fsum(products(weights, numbers)) / total for numbers in list(zip(*values, strict=True))[:width]]
 
 
 def _attend_ring(
     query: list[int], keys: list[list[int]], values: list[list[int]], scale: float, width: int
 ) -> list[int]:
     """Return the sum of (mix(q.k) | 1) * v modulo 2^64: odd weights, since an even one would lose bits of v."""
-    weights = [mix(sum(a * b for a, b in zip(query, key, strict=True)) % MODULUS) | 1 for key in keys]
+    weights = [mix(sum(products(query, key)) % MODULUS) | 1 for key in keys]
     return [signed(sum(w * value[e] for w, value in zip(weights, values, strict=True))) for e in range(width)]

@@ -37,7 +37,9 @@ def convolve(inputs: Tensor, weight: Tensor) -> Matrix:
     outputs = []
     for t in range(len(rows) - width + 1):
         sums = [sum(taps[c][j] * rows[t + j][c] for j in range(width)) for c in range(len(taps))]
-        outputs.append([signed(mix(y)) if ring else rounded(y * sigmoid(y), inputs.dtype) for y in sums])
+        outputs.append(
+            [signed(mix(y)) for y in sums] if ring else rounded([y * sigmoid(y) for y in sums], inputs.dtype)
+        )
     return outputs
 
 

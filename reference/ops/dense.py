@@ -6,7 +6,7 @@ import math
 import torch
 from torch import Tensor
 
-from draftproof.reference.ops.arithmetic import GOLDEN_GAMMA, MODULUS, mix, rounded, signed
+from draftproof.reference.ops.arithmetic import GOLDEN_GAMMA, MODULUS, mix, products, rounded, signed
 
 
 def rms_norm(out: Tensor, x: Tensor, weight: Tensor, eps: float) -> None:
@@ -14,10 +14,10 @@ def rms_norm(out: Tensor, x: Tensor, weight: Tensor, eps: float) -> None:
     weights = weight.tolist()
     for t in range(x.shape[0]):
         values = x[t].tolist()
-        divisor = math.sqrt(math.fsum(value * value for value in values) / len(values) + eps)
+        divisor = math.sqrt(math.fsum(products(values, values)) / len(values) + eps)
         normed = [value / divisor for value in values]
         if weight.dtype == x.dtype:
-            normed = [rounded(value, x.dtype) for value in normed]
+            normed = rounded(normed, x.dtype)
         scaled = [a * b for a, b in zip(normed, weights, strict=True)]
         out[t] = torch.tensor(scaled, dtype=torch.float64)
 
@@ -42,11 +42,11 @@ def rope(q: Tensor, k: Tensor, positions: Tensor, inv_freq: Tensor) -> None:
 
     Components from 2h on stay.
     """
-    half = inv_freq.shape[0]
+    half, frequencies = inv_freq.shape[0], inv_freq.tolist()
     for t, position in enumerate(positions.tolist()):
-        angles = [position * frequency for frequency in inv_freq.tolist()]
+        angles = [position * frequency for frequency in frequencies]
         if q.dtype != torch.float64:
-            angles = [rounded(angle, torch.float32) for angle in angles]
+            angles = rounded(angles, torch.float32)
         for heads in (q, k):
             for n in range(heads.shape[1]):
                 x = heads[t, n].tolist()
@@ -57,9 +57,9 @@ def rope(q: Tensor, k: Tensor, positions: Tensor, inv_freq: Tensor) -> None:
 
 def narrow_linear(out: Tensor, x: Tensor, weight: Tensor) -> None:
     """Set out [T,O] = x [T,I] @ weight [O,I].T."""
-    for t in range(x.shape[0]):
-        sums = [_dot(x[t].tolist(), weight[o].tolist()) for o in range(weight.shape[0])]
-        out[t] = torch.tensor(sums, dtype=torch.float64)
+    rows = weight.tolist()
+    for t, inputs in enumerate(x.tolist()):
+        out[t] = torch.tensor([math.fsum(products(inputs, row)) for row in rows], dtype=torch.float64)
 
 
 def norm_linear(out: Tensor, x: Tensor, norm: Tensor, weight: Tensor, eps: float) -> None:
@@ -83,10 +83,6 @@ def linear_add(residual: Tensor, x: Tensor, weight: Tensor) -> None:
     residual.copy_(residual.double() + product.double())
 
 
-def _dot(a: list[float], b: list[float]) -> float:
-    return math.fsum(left * right for left, right in zip(a, b, strict=True))
-
-
 def ring_mix(out: Tensor, x: Tensor, salt: int) -> None:
     """Set out = mix(x + salt * golden ratio) modulo 2^64, elementwise."""
     for index in itertools.product(*(range(size) for size in x.shape)):
@@ -95,7 +91,7 @@ def ring_mix(out: Tensor, x: Tensor, salt: int) -> None:
 
 def ring_linear(out: Tensor, x: Tensor, weight: Tensor) -> None:
     """Set out [T,O] = x [T,I] @ weight [O,I].T modulo 2^64."""
-    for t in range(out.shape[0]):
-        for o in range(out.shape[1]):
-            products = (a * b for a, b in zip(x[t].tolist(), weight[o].tolist(), strict=True))
-            out[t, o] = signed(sum(products))
+    rows = weight.tolist()
+    for t, inputs in enumerate(x.tolist()):
+        for o, row in enumerate(rows):
+            out[t, o] = signed(sum(products(inputs, row)))

@@ -19,8 +19,8 @@ def fp8_write(
         if not 0 <= slot < k_pool.shape[0]:
             continue
         for pool, row, scale in ((k_pool, k[t], k_scale), (v_pool, v[t], v_scale)):
-            codes = [[_nearest(rounded(x / scale, torch.float32)) for x in head] for head in row.tolist()]
-            pool[slot] = torch.tensor(codes, dtype=torch.uint8)
+            heads = [rounded([x / scale for x in head], torch.float32) for head in row.tolist()]
+            pool[slot] = torch.tensor([[_nearest(x) for x in head] for head in heads], dtype=torch.uint8)
 
 
 def fp8_attention(

@@ -1,5 +1,6 @@
 """Naive twin of penalties. `B` rows of a launch, `W` verify width, `R` request rows, `V` vocabulary."""
 
+import torch
 from torch import Tensor
 
 from draftproof.reference.penalties import OfToken, penalized
@@ -31,7 +32,9 @@ def apply_penalties(
                 path.append(ids[row])
                 row = above[row]
             given = zip(logits[b, w].tolist(), *before, strict=True)
+            changed = list[int]()
             for token, (logit, in_prompt, in_output, bias) in enumerate(given):
                 count = in_output + path.count(token)
                 of_token = OfToken(in_prompt > 0 or count > 0, count)
-                logits[b, w, token] = penalized(logit, bias, sixteenths, frequency, presence, of_token)
+                changed.append(penalized(logit, bias, sixteenths, frequency, presence, of_token))
+            logits[b, w] = torch.tensor(changed)

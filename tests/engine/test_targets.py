@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
 from draftproof.engine.graphs.host import HostBackend
 from draftproof.engine.models.base import AttentionMetadata, LayerOutputs
@@ -124,17 +123,7 @@ def test_float32_agrees_with_transformers(path: Path, cuts: tuple[int, ...]) -> 
     assert torch.equal(got.argmax(1), expected.argmax(1))
 
 
-def test_decode_agrees_with_cached_transformers(path: Path) -> None:
-    """Prefill of nine tokens, then one at a time on both sides."""
-    model = load_witness(path).float()
-    cache = DynamicCache(config=model.config)
-    with torch.no_grad():
-        rows = [model(IDS[None, :9], past_key_values=cache).logits[0]]
-        rows += [model(IDS[None, i : i + 1], past_key_values=cache).logits[0] for i in range(9, T)]
-    assert relative(ran(path, torch.float32, tuple(range(1, T)))["logits"], torch.cat(rows)) < 1e-4
-
-
-@pytest.mark.parametrize("cuts", [(17, 22, 27, 32), tuple(range(1, T)), (40,)], ids=["verify", "tokens", "two"])
+@pytest.mark.parametrize("cuts", [(17, 22, 27, 32), tuple(range(1, T))], ids=["verify", "tokens"])
 def test_prefill_and_verify_rows_equal_one_pass(path: Path, cuts: tuple[int, ...]) -> None:
     assert worst(ran(path, cuts=cuts), ran(path)) < 1e-12
 

@@ -62,7 +62,7 @@ def test_a_pattern_below_its_share_is_no_pass(one: Pattern):
 
 def test_no_pattern_has_too_large_a_share():
     """One that leaves each of the others its least takes nothing from them."""
-    least = {name: USUAL["planned_rounds"] // 30 for name in ("asked_partial", "asked_all", "asked_own")}
+    least = dict.fromkeys(("asked_partial", "asked_all", "asked_own"), USUAL["planned_rounds"] // 30)
     came = {one.came: least[one.asked] for one in PATTERNS if one.asked in least}
     none = USUAL["planned_rounds"] - sum(least.values())
     assert shares.verdict(USUAL | least | came | {"asked_none": none, "forced_none": none}).missing == ()

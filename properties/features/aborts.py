@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of, has
 from draftproof.properties.features.feature import ROUNDS_OF_ITS_SCHEDULE, Feature, requests_put
+from draftproof.properties.features.lasting import with_some_going_on
 from draftproof.properties.values.scenario import Scenario
 
 _AFTER = (1, 0, 3, 2, 4, 6, 0, 5, 8)
@@ -59,6 +60,8 @@ FEATURE = Feature(
     has=lambda one: one.has_aborts,
     without=requests_put(abort_at=None),
     draw=with_aborts,
+    # The last feature by which requests end.
+    behind=with_some_going_on,
     rule="S-SCHED-9",
     of_probes=True,
     facts=_FACTS,

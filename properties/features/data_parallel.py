@@ -48,6 +48,9 @@ def with_ranks(choose: Choose, scenario: Scenario) -> Scenario:
         "last apart": {last},
         "one idle": set(),
     }
+    if spread == "in turn":
+        # Each rank has as many as every other, if a number of ranks allows it.
+        count = next((one for one in (count, *_RANKS) if (last + 1) % one == 0), count)
     ranks = [index % count for index in range(last + 1)]
     if spread != "in turn":
         ranks = [int(index in apart[spread] and last > 0) for index in range(last + 1)]
@@ -58,7 +61,7 @@ def with_ranks(choose: Choose, scenario: Scenario) -> Scenario:
     if is_spread:
         chunks = 0 if spread in ("last apart", "in turn") else -(-len(requests[0].prompt) // scenario.schedule.chunk)
         requests = (_arriving(requests[0], 0), *(_arriving(one, chunks) for one in requests[1:]))
-    if choose.one_of(_AFTER_ALL) or scenario.schedule.prefix_cache:
+    if (choose.one_of(_AFTER_ALL) and spread != "in turn") or scenario.schedule.prefix_cache:
         requests = (*requests, _arriving(requests[-1], _steps_at_most(scenario)))
     if choose.one_of(_PLAIN):
         # The rank with fewer requests has rounds without drafts, beside others that have some.

@@ -36,7 +36,8 @@ class Feature:
     `rule` is its definition in docs/semantics/. `has` tells whether a scenario has it and `without` takes it
     away, as shrinking, bisection and subjects that lack it need; `draw` adds it to a scenario (None: it is drawn
     with the model or the requests), `beside` has what draws features behind it otherwise where it is, by their names,
-    and `finish` changes what goes by all the rest, when that has been drawn.
+    `behind` changes every scenario by what this feature and those before it have left, and `finish` changes what goes
+    by all the rest, when that has been drawn.
     `refuses` names features that it is not defined beside, each pair in one of its two rows, with the reason.
     `needs` are features that it adds something to. `drafts` tells which drafts can have it, and `because` why
     others cannot. It is `of_probes` if it is not defined for a checkpoint; what is `of_model` is chosen with the
@@ -52,6 +53,7 @@ class Feature:
     without: Callable[[Scenario], Scenario]
     draw: Draw | None = None
     beside: Mapping[str, Draw] = field(default_factory=dict)
+    behind: Callable[[Scenario], Scenario] | None = None
     finish: Draw | None = None
     rule: str = ""
     refuses: Mapping[str, str] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, pages_needed
 from draftproof.properties.values.tree import TreeShape, chain
 
-_MOST = 5
+_MOST = 3
 """Of many requests the others are there for their number."""
 _GOING_ON, _ROUNDS = 2, 3
 """Two rows of a batch last, so that they can be taken for each other, until what is a round old shows once more."""

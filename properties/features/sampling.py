@@ -23,10 +23,14 @@ _WORDS = 5
 
 def with_sampling(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw which requests are sampled, and how; the first is, and in a dynamic scenario the last alone."""
+
+    def drawn() -> Sampling:
+        return _sampling(choose, scenario.model.vocab)
+
     if scenario.dynamic:
         *others, last = scenario.requests
-        return replace(scenario, requests=(*others, replace(unplanned(last), sampling=_sampling(choose))))
-    return with_some(choose, scenario, lambda request: replace(request, sampling=_sampling(choose)))
+        return replace(scenario, requests=(*others, replace(unplanned(last), sampling=drawn())))
+    return with_some(choose, scenario, lambda request: replace(request, sampling=drawn()))
 
 
 def with_drawn_drafts(choose: Choose, scenario: Scenario) -> Scenario:
@@ -66,14 +70,14 @@ def _own(request: Request) -> Request:
     return replace(request, rounds=(first, replace(first, num_correct=-1), *request.rounds[1:]))
 
 
-def _sampling(choose: Choose) -> Sampling:
-    """Draw a seed with both words, and filters for a part of requests."""
+def _sampling(choose: Choose, vocab: int) -> Sampling:
+    """Draw a seed with both words, and filters for a part of requests; some let all tokens of the vocabulary pass."""
     seed = 0
     for _ in range(_WORDS):
         seed = seed << 12 | choose.integer(0, 96) * 41
     return Sampling(
         temperature=choose.one_of(_TEMPERATURES),
-        top_k=choose.one_of((*_NONE, 3, 1, 2)),
+        top_k=choose.one_of((*_NONE, 3, 1, 2) * 2 + (vocab,)),
         top_p=choose.one_of((1.0, 1.0, 0.75, 0.5)),
         min_p=choose.one_of((0.0, 0.0, 0.25, 0.0625)),
         seed=seed,

@@ -9,23 +9,32 @@ from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import ROUNDS_OF_ITS_SCHEDULE, Feature, field_is_not, field_put
 from draftproof.properties.values.scenario import Request, Scenario
 
+_MOST_STEPS = 100
+"""A budget of one or two tokens is spent in so many steps at most: there are none beside long prompts."""
+
 
 def with_token_budget(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw a budget about as large as a chunk, a round, both of them or two rounds, or one or two tokens.
 
-    Requests come in early steps.
+    Or one of the rows of a batch gets none, so that who is live waits. Requests come in early steps.
     """
     chunk, width, whole = _chunk(scenario), scenario.width, whole_step(scenario)
-    rounds = whole - chunk
-    about = (width + 1, 2 * width - 1, width, chunk + width, width - 1, chunk, rounds - 1, rounds, 2, 1)
-    budget = choose.one_of([one for one in about if 0 < one < max(2, whole)])
+    rounds, rows = whole - chunk, _rows(scenario)
+    about = (width + 1, 2 * width - 1, width, chunk + width, width - 1, chunk, rounds - 1, rounds, rows - 1, rows, 2, 1)
+    tokens = sum(len(one.prompt) + one.budget for one in scenario.requests)
+    least = min(width, -(-tokens // _MOST_STEPS))
+    budget = choose.one_of([one for one in about if least <= one < max(2, whole)] or [least])
     requests = tuple(map(_early, scenario.requests))
     return replace(scenario, requests=requests, schedule=replace(scenario.schedule, token_budget=budget))
 
 
 def whole_step(scenario: Scenario) -> int:
     """Return how many tokens a step takes that a budget cuts nothing of: a chunk, and rounds of a whole batch."""
-    return min(scenario.schedule.max_batch, len(scenario.requests)) * scenario.width + _chunk(scenario)
+    return _rows(scenario) * scenario.width + _chunk(scenario)
+
+
+def _rows(scenario: Scenario) -> int:
+    return min(scenario.schedule.max_batch, len(scenario.requests))
 
 
 def _chunk(scenario: Scenario) -> int:

@@ -33,6 +33,8 @@ _FEW = 4
 """Of more requests than these no others are cut by `max_len`."""
 _SEVERAL = frozenset({"overlap", "mixed", "data-parallel", "preemption", "aborts", "token-budget"})
 """Features that show among several requests only."""
+_SINGLE = (*(False,) * 29, True)
+"""Whether there is one request whatever the shape and the features ask for."""
 _SERVICES = (1, 1, 2)
 """How often requests are served. The second time takes time, and shows nothing that depends on sizes."""
 
@@ -108,6 +110,8 @@ def _checkpoint(choose: Choose, size: Size) -> int:
 
 def _count(choose: Choose, shape: Shape, size: Size) -> int:
     """Draw how many requests there are; a controller is to see each of them for some rounds."""
+    if size is not WIDE and choose.one_of(_SINGLE):
+        return 1
     if not size.requests:
         most = 4 if size.shortest > 1 else 5 if shape.adaptive_steps else 7
         return choose.integer(shape.requests, max(shape.requests, most))

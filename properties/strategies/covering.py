@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, lru_cache, partial, reduce
 
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.features import FEATURES_BY_NAME
@@ -35,13 +35,34 @@ _SEARCHING = 3
 _FEATURES = (3, 6, 8, 10, 12, 25, 25)
 """How many features a row takes at most: some few, so that a failure has few causes, and some all that go together."""
 _QUANTITIES = 3
-_COST = {Point("size", one.name): one.cost for one in SIZES}
-_SECOND_RUN = 0.7
-"""What the run of a variant adds to the cost of a scenario."""
+_feature = partial(Point, "feature")
+_SECOND_RUN = 1.3
+_COST = {
+    **{Point("size", one.name): one.cost for one in SIZES},
+    **{Point("variant", name): _SECOND_RUN for name in DIMENSIONS["variant"] if name != "none"},
+    Point("steps", "many"): 1.5,
+    _feature("data-parallel"): 1.3,
+    _feature("tensor-parallel"): 2.0,
+}
+"""What the points of a row make of its cost, as measured: other points hardly change it."""
 _ORDER = {point: place for place, point in enumerate(POINTS)}
 _WEIGHT = {Point(dimension, value): weight for dimension, of in DIMENSIONS.items() for value, weight in of.items()}
-_LEADS = tuple(name for name, one in FEATURES_BY_NAME.items() for _ in range(one.leads))
-"""Features that leave room for few others, each as often as it leads: rows begin with one of them in turn, or none."""
+_ALONE = Point("variant", "alone")
+_TOGETHER: tuple[tuple[Point, ...], ...] = (
+    (_ALONE, _feature("prefix-cache")),
+    (_ALONE, _feature("preemption")),
+    (_feature("preemption"), _feature("stop-sequences")),
+    (_feature("preemption"), _feature("data-parallel")),
+    (_feature("prefix-cache"), _feature("aborts")),
+    (_feature("stop-sequences"), _feature("min-tokens")),
+    (_feature("overlap"), _feature("aborts")),
+    (_feature("trees"), _feature("sampling")),
+    (_feature("trees"), _feature("sampling")),
+    (_feature("trees"), _feature("mixed"), _feature("data-parallel")),
+)
+"""Points beside each other on which facts depend that few scenarios would have otherwise, and contracts ask for."""
+LEADS = (*((_feature(name),) for name, one in FEATURES_BY_NAME.items() for _ in range(one.leads)), *_TOGETHER)
+"""What rows begin with in turn, or with none: features that leave room for few others, each as often as it leads."""
 
 
 class Met(Value, frozen=True):
@@ -161,7 +182,7 @@ class Array:
         """Return the points of the next row."""
         turn, player = divmod(self._number, len(self._drafts))
         draft, searches = self._drafts[player], turn % _SEARCHING == _SEARCHING - 1
-        lead = None if searches else self._lead(turn - turn // _SEARCHING, player, draft)
+        lead = 1 << draft if searches else self._lead(turn - turn // _SEARCHING, player, draft)
         self._number += 1
         self._counts_triples = searches and not self._has_open_pairs
         candidates = [
@@ -183,14 +204,17 @@ class Array:
                 if (one, other) in self._triples:
                     self._triples[one, other] &= ~bits
 
+    def new_pairs(self, points: Sequence[Point]) -> int:
+        """Return how many promised pairs a scenario with these points would be the first to have."""
+        bits = _bits(points) & self._promised
+        return sum((self._pairs[place] & bits).bit_count() for place in _places(bits)) // 2
+
     def _worth(self, bits: int) -> tuple[float, float]:
         """Return how many pairs a row would meet, and how many triples, for its cost."""
         places = list(_places(bits))
         cost = 1.0
         for place in places:
             cost *= _COST.get(POINTS[place], 1.0)
-        if not bits >> _ORDER[Point("variant", "none")] & 1:
-            cost *= 1 + _SECOND_RUN
         pairs = sum((self._pairs[place] & bits).bit_count() for place in places)
         triples = sum(
             (self._triples.get((one, other), 0) & bits).bit_count()
@@ -199,19 +223,24 @@ class Array:
         )
         return (pairs / cost, triples / cost)
 
-    def _lead(self, turn: int, player: int, draft: int) -> int | None:
-        """Return the feature that a row begins with; drafts are dealt them in orders of their own."""
-        places = [_ORDER[Point("feature", name)] for name in _LEADS]
-        leads = [None, *(place for place in places if self._fits(1 << draft, place))]
+    def _lead(self, turn: int, player: int, draft: int) -> int:
+        """Return the draft with what a row begins with; drafts are dealt it in orders of their own."""
+        leads = [1 << draft, *filter(None, (self._begun(1 << draft, lead) for lead in LEADS))]
         block, place = divmod(turn, len(leads))
         return SeededChoose(f"{self._name} leads {player} {block}").shuffled(leads)[place]
 
-    def _candidate(self, draft: int, lead: int | None, base: float) -> int:
+    def _begun(self, bits: int, lead: Sequence[Point]) -> int:
+        """Return the row with all points of a lead; nothing if they do not go with it."""
+        for point in lead:
+            if not self._all_fit(bits, (_ORDER[point],)):
+                return 0
+            bits = self._with(bits, _ORDER[point])
+        return bits
+
+    def _candidate(self, draft: int, lead: int, base: float) -> int:
         """Put a row together: its lead, a pair that has not met, and then a point of each dimension in any order."""
         choose = self._choose
-        bits = 1 << draft
-        bits = self._with(bits, lead) if lead is not None and self._fits(bits, lead) else bits
-        bits = self._with_new(draft, bits)
+        bits = self._with_new(draft, lead)
         most = choose.one_of(_FEATURES)
         features = sum(POINTS[place].dimension == "feature" for place in _places(bits))
         for places in choose.shuffled(self._dimensions):

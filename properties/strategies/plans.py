@@ -22,7 +22,9 @@ def plans(choose: Choose, pattern: str, steps: int) -> tuple[RoundPlan, ...]:
         rounds = (RoundPlan(num_drafts=steps, num_correct=steps), *rounds)
     if more == "own":
         rounds = (*rounds, RoundPlan(num_drafts=steps, num_correct=-1))
-    return tuple(replace(plan, wrong=choose.one_of(WRONG)) for plan in rounds)
+    # One after another: each way to be wrong comes about as often, however long a request goes on.
+    first = choose.integer(0, len(WRONG) - 1)
+    return tuple(replace(plan, wrong=WRONG[(first + place) % len(WRONG)]) for place, plan in enumerate(rounds))
 
 
 def _rounds(choose: Choose, pattern: str, steps: int) -> tuple[RoundPlan, ...]:

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from draftproof.properties.choose import Choose, SeededChoose, require_seeded
-from draftproof.properties.features import FEATURES, FEATURES_BY_NAME, draw
-from draftproof.properties.features.lasting import with_some_going_on
+from draftproof.properties.features import FEATURES, draw, features_of
 from draftproof.properties.features.trees import beside_tree
 from draftproof.properties.lib.errors import require_input
 from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.lib.paths import put
 from draftproof.properties.strategies.base import base, unforced
+from draftproof.properties.strategies.cost import cost_of
 from draftproof.properties.strategies.covering import Array, Met
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.quantities import MOST_WORK, RELATIONS, boundary, work_of
@@ -29,10 +29,12 @@ from draftproof.properties.values.scenario import Scenario
 _TRIES = 8
 """How often a row is drawn again where what was drawn cannot be run; then it loses its last feature."""
 _FIRST, _DRAWN = 24, 3
-"""The first scenarios of a list are the largest of so many that were drawn: short runs see these only."""
+"""The first scenarios of a list are the largest of so many that were drawn, because short runs see these only.
 
-_LAST_ENDING = FEATURES_BY_NAME["aborts"]
-"""The last feature by which requests end; those behind it go by what is left of them."""
+Others are the cheapest of as many: they meet the same. Every _AS_IT_COMES-th is the only one that was drawn, so that
+what is dear, such as many requests or long texts, still comes up in a list.
+"""
+_AS_IT_COMES = 5
 
 
 class Listed(NamedTuple):
@@ -77,10 +79,27 @@ def _listed(seed: int, count: int, drafts: tuple[Algorithm, ...], sizes: frozens
     array = Array(name, drafts, frozenset(Point("size", one.name) for one in SIZES if one.name not in sizes))
     for number in range(count):
         row = row_of(array.next())
-        drawn = [_made(f"{name} {number} {one}", row) for one in range(_DRAWN if number < _FIRST else 1)]
-        scenario, row = max(drawn, key=lambda made: work_of(made[0]))
+        scenario, row = _chosen(f"{name} {number}", number, row, array)
         array.meet((*points_of(scenario), *outside(row)))
         yield Listed(scenario, row, array.met)
+
+
+def _chosen(name: str, number: int, row: ArrayRow, array: Array) -> tuple[Scenario, ArrayRow]:
+    """Return one of a few scenarios that a row is made into: the largest, the only one, or one that is cheap.
+
+    Of those that meet as many pairs that are new, and have as many features, the cheapest is taken.
+    """
+    is_first = number < _FIRST
+    count = _DRAWN if is_first or number % _AS_IT_COMES else 1
+    drawn = [_made(f"{name} {one}", row) for one in range(count)]
+    if is_first:
+        return max(drawn, key=lambda made: work_of(made[0]))
+    return min(drawn, key=lambda made: (*_missed(made[0], array), cost_of(made[0])))
+
+
+def _missed(scenario: Scenario, array: Array) -> tuple[int, int]:
+    """Return how many new pairs and how many features a scenario has, as numbers that are less for more."""
+    return -array.new_pairs(points_of(scenario)), -len(features_of(scenario))
 
 
 def _made(name: str, row: ArrayRow) -> tuple[Scenario, ArrayRow]:
@@ -121,8 +140,7 @@ def scenario_of(choose: Choose, row: ArrayRow) -> tuple[Scenario, ArrayRow]:
     for feature in FEATURES:
         if feature.name in row.features:
             made = draw(choose, made, feature.name)
-        if feature is _LAST_ENDING:
-            made = with_some_going_on(made)
+        made = feature.behind(made) if feature.behind else made
     made = _with_entries(made, row.entries, row.draft_entries)
     made = beside_tree(made) if row.variant == "chain_as_tree" else made
     validate(made)

@@ -68,16 +68,15 @@ def stands(value: int, relation: Relation, others: set[int]) -> bool:
 def having(name: str) -> list[Scenario]:
     """Return scenarios that have the quantity."""
     feature = QUANTITIES[name].feature
-    # Large batches are few.
     made = [one.scenario for one in listed(0)]
+    if name == "draft batch":
+        # Large ones change something only in large batches, of which a list has few.
+        made = sorted((*made, *(one.scenario for one in listed(1))), key=lambda one: -one.schedule.max_batch)
     found = [one for one in made if not feature or FEATURES_BY_NAME[feature].has(one)]
     if name == "checkpoint":
         found = [one for one in found if one.states.checkpoint]
     if name == "sequence":
         found = [one for one in found if any(of.stop_sequences_at for of in one.requests)]
-    if name == "draft batch":
-        # Large ones change something only in large batches.
-        found.sort(key=lambda one: -one.schedule.max_batch)
     return found[:12]
 
 

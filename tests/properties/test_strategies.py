@@ -9,6 +9,7 @@ from collections import Counter
 from functools import cache
 from itertools import combinations, product
 from random import Random
+from statistics import mean
 from typing import Any
 
 import pytest
@@ -22,9 +23,10 @@ from draftproof.properties.fit import fit
 from draftproof.properties.formats.case import decode, encode
 from draftproof.properties.lib.errors import InputError
 from draftproof.properties.strategies import scenarios as strategies
-from draftproof.properties.strategies.covering import Array
+from draftproof.properties.strategies.cost import cost_of
+from draftproof.properties.strategies.covering import LEADS, Array
 from draftproof.properties.strategies.drawn import scenarios
-from draftproof.properties.strategies.rows import CHOSEN, PROMISED, ArrayRow, points_of
+from draftproof.properties.strategies.rows import CHOSEN, PROMISED, ArrayRow, Point, points_of
 from draftproof.properties.strategies.scenarios import Listed
 from draftproof.properties.strategies.shapes import SHAPES, SIZES
 from draftproof.properties.strategies.version import STRATEGIES_VERSION
@@ -34,7 +36,7 @@ from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.scenario import VARIANTS, WRONG, Scenario
 from tests.properties.facts import each, needing
 
-RECORDED = (74, "ed9e47c3338b2af6c7df9d60d76c045c8bb2029ba30cd55c22086bde014a78f9")
+RECORDED = (75, "5f2f0c1e019739c505c954cd55c915b213f44c7029453c7941b3cfa35f27ee7b")
 """A version of the strategies, and the fingerprint of what it generates."""
 SOON = 160
 """Scenarios of one draft in which every promised pair meets."""
@@ -238,6 +240,34 @@ def test_sizes_are_pairwise_distinct_in_most_models() -> None:
             linear = one.model.linear  # type: ignore[union-attr]
             assert linear.value_heads // one.ranks.tensor not in (linear.key_dim, linear.value_dim)
     assert 0.7 < distinct / len(made) < 1
+
+
+@pytest.mark.parametrize(
+    "lead", sorted({lead for lead in LEADS if len(lead) > 1}), ids=lambda lead: " ".join(map(str, lead))
+)
+def test_what_contracts_ask_for_beside_each_other_comes_in_every_list(lead: tuple[Point, ...]) -> None:
+    least = 8 if len(lead) == 2 else 1
+    assert sum(set(lead) <= set(points_of(one.scenario)) for one in listed(0)) >= least
+
+
+def test_of_scenarios_that_meet_the_same_the_cheapest_comes_but_some_are_as_they_come() -> None:
+    """The first are large, because short runs see these only. What is dear is rarer than it is drawn, and is there."""
+    made = generate(0) + generate(1)
+    assert mean(map(cost_of, generate(0, 24))) > mean(map(cost_of, generate(0)))
+    assert sum(len(one.requests) == 1 for one in made) >= 1
+    assert sum(len(one.requests) > 25 for one in made) >= 4
+    assert sum(max(len(of.prompt) for of in one.requests) > 256 for one in made) >= 4
+    assert sum(one.ranks.size > 2 for one in made) >= 4
+
+
+def test_an_array_tells_how_many_pairs_would_be_new() -> None:
+    first, second = (points_of(one) for one in generate(0, 2))
+    array = Array("", ALGORITHMS)
+    before = len(array.missing())
+    found = array.new_pairs(first)
+    array.meet(first)
+    assert len(array.missing()) == before - found
+    assert array.new_pairs(first) == 0 < array.new_pairs(second)
 
 
 def test_some_requests_have_several_stop_tokens() -> None:

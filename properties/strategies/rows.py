@@ -64,7 +64,7 @@ DIMENSIONS: dict[str, dict[str, float]] = {
     "size": {one.name: 6.0 / one.cost**2 for one in SIZES},
     "steps": {"one": 0.7, "several": 10.0, "many": 1.0},
     "layers": {"dense": 1.5, "snapshot": 1.0, "replay": 1.0},
-    "variant": {"none": 16.0, **dict.fromkeys(VARIANTS, 1.0)},
+    "variant": {"none": 60.0, **dict.fromkeys(VARIANTS, 1.0)},
     "graphs": {"captured": 20.0, "late": 10.0, "padded": 0.5, "eager": 0.7},
     "entries": {"64": 8.0, "16": 0.5, "8": 1.0},
     "draft_entries": {"64": 8.0, "16": 0.5, "8": 1.0},

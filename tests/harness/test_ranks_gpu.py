@@ -1,5 +1,6 @@
 """Ranks over NCCL, each on a device of its own: the same contracts, and a deadlock that is told as one."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,7 @@ class Skipping(EngineSubject):
 
 def test_a_deadlock_is_a_hang_with_every_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     # Each rank is a new interpreter, which makes the subject of this module.
-    monkeypatch.syspath_prepend(str(ROOT))
+    monkeypatch.setattr("sys.path", [*sys.path, str(ROOT)])
     answer = Executor(Skipping(device="cuda"), deadline=300).examine(Order(number=0, scenario=named("ranks_data")))
     assert (answer.outcome, answer.error) == (Outcome.HANG, LOCKSTEP)
     assert all(f"rank {rank}:" in answer.detail for rank in (0, 1))

@@ -13,8 +13,8 @@ from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.validate import validate
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import Ngram
-from draftproof.properties.values.observed import LaunchRecord, MemoryRegion
-from draftproof.properties.values.scenario import VARIANTS, Checkpoint, Scenario
+from draftproof.properties.values.observed import IndexBytes, LaunchRecord, MemoryRegion
+from draftproof.properties.values.scenario import VARIANTS, Checkpoint, Scenario, Variant
 from draftproof.properties.variants import unchanged, varied
 from tests.named import with_other_draft
 from tests.properties.evidence import (
@@ -147,6 +147,19 @@ def test_what_the_host_sees_is_never_changed(variant) -> None:
     # When it is returned hangs on who else is served, and on when the host knows of it.
     assert told - kept == ({"accept.returned"} if variant in ("alone", "unoverlapped") else set())
     assert {"commit.length", "commit.kv"} <= kept
+
+
+@pytest.mark.parametrize("variant", ["graph_vs_eager", "padded_vs_exact"])
+def test_what_only_a_capture_shows_is_no_difference(variant: Variant) -> None:
+    """Requests that end with their prompts have no round: verify is captured at the start, and never runs eagerly."""
+    base = with_other_draft(STATIC, "ngram")
+    ends = tuple(msgspec.structs.replace(one, budget=1, rounds=one.rounds[:1]) for one in base.requests)
+    graphs = msgspec.structs.replace(base.graphs, at_start=True)
+    short = msgspec.structs.replace(base, requests=ends, graphs=graphs, variant=variant)
+    of = lockstep(EngineSubject(), short)
+    shown = [one.typed("config.index_bytes", IndexBytes).values() for one in (of.subject, of.varied) if one]
+    assert [[one.slots for one in of_run] for of_run in shown] == [[8], [0]]
+    assert not [found for found in find(f"variant.{variant}").check(of) if found]
 
 
 def test_the_pairs_really_differ() -> None:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import ROUNDS_OF_ITS_SCHEDULE, Feature, field_is_not, field_put
+from draftproof.properties.features.some_requests import slots_for
 from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch, AdaptiveSlot
+from draftproof.properties.values.drafts import kind_of
+from draftproof.properties.values.scenario import RoundPlan, Scenario, pages_needed
 
 _Table = tuple[tuple[int, tuple[int, ...]], ...]
 _Rounding = tuple[int, ...]
@@ -79,6 +84,36 @@ def adaptive(choose: Choose, pattern: str, steps: str) -> Adaptive | AdaptiveByB
     )
 
 
+def with_nothing_found(choose: Choose, scenario: Scenario) -> Scenario:
+    """Return the scenario with a request whose lookup finds nothing in its first rounds, beside one that has drafts.
+
+    Two rows may be a batch, and have drafts. Of ties a low id is the target's choice: the highest hardly comes again.
+    """
+    first, *others = scenario.requests
+    places = [place for place, one in enumerate(others, start=1) if one.rank == first.rank and one.flaw == "none"]
+    if kind_of(scenario.draft).proposes != "lookup" or not places:
+        return scenario
+    own = RoundPlan(num_drafts=scenario.steps, num_correct=-1)
+    changed = replace(
+        scenario.requests[places[0]],
+        arrival=first.arrival + -(-len(first.prompt) // scenario.schedule.chunk),
+        prompt=(scenario.model.vocab - 1,),
+        rounds=(own, own),
+        stop_at=-1,
+        stop_sequences_at=(),
+        prompt_logprobs=None,
+        images=(),
+        abort_at=None,
+    )
+    requests = list(scenario.requests)
+    requests[places[0]] = replace(changed, budget=max(changed.budget, 2 * scenario.width))
+    limit = scenario.schedule.draft_batch and max(2, scenario.schedule.draft_batch)
+    schedule = replace(scenario.schedule, max_batch=max(2, scenario.schedule.max_batch), draft_batch=limit)
+    made = replace(scenario, requests=tuple(requests), schedule=schedule)
+    memory = replace(made.memory, request_slots=max(2, slots_for(made, requests)))
+    return replace(made, memory=replace(memory, pages=max(memory.pages, pages_needed(made, requests[places[0]]))))
+
+
 def _is_unfound_beside_found(one: Any) -> bool:
     """Return whether a lookup finds nothing for a row that may have drafts, beside others, under a controller."""
     return bool(one.run.form.proposes == "lookup" and one.run.is_controlled and one.is_unfound_beside_found)
@@ -126,6 +161,7 @@ FEATURE = Feature(
     weight=0.3,
     what="a controller changes the step count from round to round",
     has=field_is_not("adaptive_steps", None),
+    finish=with_nothing_found,
     without=field_put("adaptive_steps", None),
     rule="S-ADAPT-1",
     facts=_FACTS,

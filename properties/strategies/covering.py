@@ -59,6 +59,7 @@ _TOGETHER: tuple[tuple[Point, ...], ...] = (
     (_feature("trees"), _feature("sampling")),
     (_feature("trees"), _feature("sampling")),
     (_feature("trees"), _feature("mixed"), _feature("data-parallel")),
+    *((Point("draft", "ngram"), _feature("adaptive-steps")),) * 2,
 )
 """Points beside each other on which facts depend that few scenarios would have otherwise, and contracts ask for."""
 LEADS = (*((_feature(name),) for name, one in FEATURES_BY_NAME.items() for _ in range(one.leads)), *_TOGETHER)

@@ -67,7 +67,6 @@ FORMS: Mapping[FormName, tuple[tuple[type, ...], tuple[str, ...]]] = {
 _SMALL_VOCABS = (5, 4, 6, 4, 7)
 _PERIODS = (0, 3, 0, 2, 0, 4, 1)
 _MOST_LAYERS, _LONG_CHUNK = 16, 33
-_NOTHING_COMES_AGAIN = 2
 _MORE_TOKENS = 20
 """Every fourth scenario of a lookup has a request with a history of this many additional tokens."""
 
@@ -212,19 +211,12 @@ def _with_a_long_history(scenario: Scenario) -> Scenario:
 
 
 def repeating(scenario: Scenario, turn: int, vocab: int) -> Scenario:
-    """Narrow prompts to tokens below `vocab`, at times with a period; more rounds verify what the draft proposes.
-
-    Under a controller the second request has a prompt so short that it finds nothing beside others that do.
-    """
-    controlled = scenario.adaptive_steps is not None or scenario.schedule.draft_batch > 0
-    requests = [
+    """Narrow prompts to tokens below `vocab`, at times with a period; more rounds verify what the draft proposes."""
+    requests = tuple(
         _unforced_at_times(_narrowed(request, vocab, turn + number), number, scenario)
         for number, request in enumerate(scenario.requests)
-    ]
-    requests[1:2] = [
-        replace(one, prompt=one.prompt[:_NOTHING_COMES_AGAIN]) if controlled else one for one in requests[1:2]
-    ]
-    return replace(scenario, requests=tuple(requests))
+    )
+    return replace(scenario, requests=requests)
 
 
 def _narrowed(request: Request, vocab: int, turn: int) -> Request:

@@ -7,7 +7,6 @@ import pytest
 
 from draftproof.cli.check import CHECK_EXAMPLES
 from draftproof.properties.choose import SeededChoose
-from draftproof.properties.lib.paths import put_in
 from draftproof.properties.strategies.drafts import forms_of, with_draft, with_steps
 from draftproof.properties.strategies.scenarios import Listed
 from draftproof.properties.strategies.scenarios import listed as listed_anew
@@ -97,13 +96,6 @@ def test_what_an_ngram_draft_finds_is_accepted_wholly_partly_and_not_at_all() ->
     assert any(0 < accepted < drafts for drafts, accepted in own)
     assert any(drafts > accepted == 0 for drafts, accepted in own)
     assert any(not drafts for drafts, _ in own)
-
-
-def test_under_a_controller_the_second_request_has_little_to_find_anything_in() -> None:
-    """A row that finds nothing, beside others that do, is what an engine has to tell from them."""
-    plain = named("eagle_padded")
-    for scenario, length in ((plain, len(plain.requests[1].prompt)), (put_in(plain, "schedule", draft_batch=1), 2)):
-        assert len(with_draft(SeededChoose("4"), scenario, "ngram", {}).requests[1].prompt) == length > 1
 
 
 def test_sizes_of_drafts_are_distinct_from_those_of_their_targets_in_most() -> None:

@@ -34,9 +34,10 @@ from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import ALGORITHMS, CHECK_EXAMPLES, DRAFT_KINDS, Algorithm, Eagle, algorithm
 from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.scenario import VARIANTS, WRONG, Scenario
+from tests.named import named
 from tests.properties.facts import each, needing
 
-RECORDED = (75, "5f2f0c1e019739c505c954cd55c915b213f44c7029453c7941b3cfa35f27ee7b")
+RECORDED = (75, "ec094d7a1572baad9c07eea760fd52ddbacb762396ef220ac60cc3c86d15a9f7")
 """A version of the strategies, and the fingerprint of what it generates."""
 SOON = 160
 """Scenarios of one draft in which every promised pair meets."""
@@ -359,6 +360,20 @@ def test_two_of_several_requests_go_on_whatever_ends_the_others() -> None:
         assert sum(not one.stop_sequences_at for one in lasting) >= 2
         assert ending <= set(features_of(made))
     assert several > 12
+
+
+def test_a_lookup_under_a_controller_finds_nothing_beside_one_that_has_drafts() -> None:
+    """Its prompt is one token that hardly comes again, and it comes when the first request decodes."""
+    finish = FEATURES_BY_NAME["adaptive-steps"].finish
+    assert finish is not None
+    before = named("ngram_adaptive")
+    made = finish(SeededChoose("0"), before)
+    first, second, *_ = validate(made).requests
+    assert len(second.prompt) == 1
+    assert {plan.num_correct for plan in second.rounds} == {-1}
+    assert second.arrival == first.arrival + -(-len(first.prompt) // made.schedule.chunk)
+    others = named("eagle_padded")
+    assert finish(SeededChoose("0"), others) is others
 
 
 @each(*(one for one in FEATURES if one.draw))

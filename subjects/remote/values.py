@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 from enum import IntEnum
 from functools import cache
+from types import GenericAlias
 from typing import Any
 
 import msgspec
@@ -96,9 +97,9 @@ def _values(column: SentColumn) -> list[Any]:
 
 @cache
 def _typed(channel: str) -> msgspec.msgpack.Decoder[list[Any]]:
-    kind = CHANNELS[channel].value
     # Of a vector the extension says whether it is an array.
-    return msgspec.msgpack.Decoder(list[Any] if kind == Vector else list[kind], ext_hook=_unpacked_extension)
+    kind = Any if CHANNELS[channel].value == Vector else CHANNELS[channel].value
+    return msgspec.msgpack.Decoder(GenericAlias(list, (kind,)), ext_hook=_unpacked_extension)
 
 
 def _pack(value: Any) -> Any:

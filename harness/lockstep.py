@@ -60,11 +60,14 @@ def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved
     return _with_variant(subject, base, limits)
 
 
-def _answered(subject: Subject, known: Solved, trace: Trace, limits: Limits) -> _BaseRun:
-    """Let the reference answer a run."""
+def _answered(
+    subject: Subject, known: Solved, trace: Trace, limits: Limits, before: _BaseRun | None = None
+) -> _BaseRun:
+    """Let the reference answer a run; one that did what the run `before` did has the same answer."""
     scenario = known.scenario
     observed = read_run(scenario, trace, limits)
-    right = answer(known, observed, limits)
+    is_same = before is not None and before.known is known and before.observed == observed
+    right = before.right if before and is_same else answer(known, observed, limits)
     silent = silent_channels(subject, scenario, trace, right.trace)
     both = Evidence(scenario, right.script, right.trace, trace, silent=silent, limits=limits)
     return _BaseRun(known, observed, right, both)
@@ -104,7 +107,10 @@ def _of_ranks(subject: Subject, solution: Solved, limits: Limits) -> Evidence:
     """Run the ranks of a scenario beside each other, or one after another on a subject that has none."""
     has_ranks = _has_ranks(subject, solution.scenario)
     runs = (rank_runs.run_beside if has_ranks else rank_runs.run_in_turn)(subject, solution, limits)
-    of_ranks = [_answered(subject, *run, limits).evidence for run in runs]
+    answered: list[_BaseRun] = []
+    for run in runs:
+        answered.append(_answered(subject, *run, limits, answered[-1] if answered else None))
+    of_ranks = [one.evidence for one in answered]
     if not has_ranks:
         return rank_runs.in_turn(of_ranks)
     return rank_runs.in_parts(of_ranks) if solution.scenario.ranks.tensor > 1 else rank_runs.in_lockstep(of_ranks)

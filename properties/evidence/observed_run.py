@@ -12,7 +12,7 @@ from draftproof.properties.evidence.schedule import ObservedSchedule
 from draftproof.properties.evidence.waits import waited_steps
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.observed import BatchRow, Datum, StepsInForce, TokenIds
-from draftproof.properties.values.scenario import Scenario, round_plan
+from draftproof.properties.values.scenario import Checkpoint, Scenario, round_plan
 from draftproof.properties.values.trace import Key, Trace
 from draftproof.properties.values.tree import children
 
@@ -79,7 +79,7 @@ def read_run(scenario: Scenario, trace: Trace, limits: Limits = NO_LIMITS) -> Ob
         in_place=_in_place(trace, drafts, parents if scenario.tree else None),
         batches=_batches(scenario, schedule, reported),
         cached=schedule.cached,
-        stored={channel: trace.channel(channel) for channel in STORED},
+        stored={channel: trace.channel(channel) for channel in STORED if isinstance(scenario.model, Checkpoint)},
         logprobs=trace.typed("accept.logprobs", tuple),
     )
 

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from draftproof.properties.evidence.observed_run import ObservedBatches, ObservedRun, read_run
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import BatchRow, Datum
-from draftproof.properties.values.scenario import RoundPlan, Scenario
+from draftproof.properties.values.scenario import Checkpoint, RoundPlan, Scenario
 from draftproof.properties.values.trace import Key, Observation, Trace
 from tests.properties.evidence import ABORTED, ADAPTIVE, STATIC, TREE
 
@@ -22,7 +22,7 @@ def read(scenario: Scenario, *told: tuple[str, Key, Datum], limits: Limits | Non
 
 
 def test_of_a_subject_that_says_nothing_nothing_is_known() -> None:
-    assert read(STATIC) == ObservedRun(texts={}, stored={"commit.kv": {}, "extend.kv": {}})
+    assert read(STATIC) == ObservedRun(texts={})
 
 
 def test_drafts_are_those_that_were_verified_or_else_proposed() -> None:
@@ -86,7 +86,8 @@ def test_rounds_that_ended_before_an_abort_are_counted() -> None:
 def test_what_was_served_stored_and_told_is_handed_on() -> None:
     key = Key(0, 1, -1, 0, 3)
     entry, told = ("commit.kv", key, b"12345678"), ("accept.logprobs", Key(0, 1, row=0), (1, 2))
-    seen = read(STATIC, ("round.cached", Key(0, 0), 4), entry, told)
+    real = replace(STATIC, model=Checkpoint(path="x", vocab=64))
+    seen = read(real, ("round.cached", Key(0, 0), 4), entry, told)
     assert (seen.cached, seen.stored["commit.kv"], seen.logprobs) == (
         {(0, 0): 4},
         {key: b"12345678"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from typing import Self
 
 import msgspec
 
@@ -39,11 +40,16 @@ class RequestSolver:
         self._scenario, self._request, self._plain, self._draft = scenario, request, target, draft
         self._followed: TokenIds = ()
         self._end_with(tuple(sorted({*request.stops})), request.stop_sequences)
+
+    def with_end(self) -> Self:
+        """Let a greedy request end where its own text is to be cut, and return its solver."""
+        request = self._request
         if request.sampling is None:
             if request.stop_at >= 0:
                 stop = {*request.stops, self._truth.token(request.stop_at)}
                 self._end_with(tuple(sorted(stop)), request.stop_sequences)
             self._end_with(self._limits.stop, self._sequences(self._truth.token))
+        return self
 
     def _end_with(self, stop: TokenIds, sequences: tuple[TokenIds, ...]) -> None:
         """Let the request end after any of these, none of which comes before its minimum, and at its limits."""

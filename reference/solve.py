@@ -35,7 +35,7 @@ def solve(scenario: Scenario, memo: Memo | None = None, first: FirstDrafts = "ow
     The same arguments give the same script.
     """
     target, draft = build(scenario, memo or Memo())
-    requests = [_solver(scenario, request, target, draft) for request in scenario.requests]
+    requests = [_solver(scenario, request, target, draft).with_end() for request in scenario.requests]
     if scenario.dynamic:
         return Script(requests=tuple(one.chained(()) for one in requests))
     return Script(requests=tuple(one.solve(first) for one in requests))

@@ -106,9 +106,12 @@ class TreeSolver(RequestSolver):
             return super()._chain(emitted, len(shape.parents), replace(plan, num_correct=len(shape.path)))
         tokens = self._request.prompt + self._truth.first(emitted)
         drafts: list[int] = []
+        choices: dict[int, int] = {}
         for row, parent in enumerate(shape.parents, start=1):
-            before = tokens + tuple(drafts[at - 1] for at in lineage(shape.parents, parent))
-            choice = best(last_logits(self._target, before))
+            if parent not in choices:
+                before = tokens + tuple(drafts[at - 1] for at in lineage(shape.parents, parent))
+                choices[parent] = best(last_logits(self._target, before))
+            choice = choices[parent]
             known = {drafts[at - 1] for at in range(1, row) if shape.parents[at - 1] == parent}
             if self._is_right(shape, row, bool(known)):
                 drafts.append(choice)

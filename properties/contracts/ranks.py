@@ -15,8 +15,6 @@ from draftproof.properties.values.relations import Different, Missing, Relation,
 from draftproof.properties.values.trace import Key
 
 AGREE, GATHER, SUM = 1, 2, 3
-CAPTURED = 1
-"""The layer of what a capture issues, and the warm-up before it: see the channel."""
 
 
 def _collectives(evidence: Evidence) -> Iterator[Mismatch]:

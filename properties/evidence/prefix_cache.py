@@ -154,7 +154,8 @@ class PrefixModel:
 
     def evict(self, count: int) -> None:
         for _ in range(count):
-            leaves = [key for key, one in self.kept.items() if not (one.locks or self._has_more(key))]
+            continued = {key[: -self.page_size] for key in self.kept}
+            leaves = [key for key, one in self.kept.items() if not one.locks and key not in continued]
             if leaves:
                 evicted = self.kept.pop(min(leaves, key=lambda key: self.kept[key].used))
                 self.counts["prefix_evictions"] += 1
@@ -167,10 +168,6 @@ class PrefixModel:
     def states(self, after: int = 0) -> frozenset[TokenIds]:
         """Return the tokens of pages whose state was kept or used later than the time `after`."""
         return frozenset(key for key, one in self.kept.items() if one.state > after)
-
-    def _has_more(self, key: TokenIds) -> bool:
-        longer = len(key) + self.page_size
-        return any(len(other) == longer and other[: len(key)] == key for other in self.kept)
 
     def _use(self, pages: Iterable[Kept]) -> None:
         self.time += 1

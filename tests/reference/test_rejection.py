@@ -59,7 +59,7 @@ def test_rounds_one_after_another_emit_the_targets_texts(
     """Chains by `verify` itself, with coins that a discarded draft meets again."""
     weights, own = weights_after(vocabulary, drafts, 2), weights_after(vocabulary, drafts + 100, 2)
 
-    def forward(tokens: tuple[int, ...]) -> SimpleNamespace:
+    def forward(tokens: tuple[int, ...], first: int = 0) -> SimpleNamespace:
         return SimpleNamespace(logits=np.array([weights(tokens[: end + 1]) for end in range(len(tokens))], float))
 
     def emitted(of: Coins) -> tuple[int, ...]:

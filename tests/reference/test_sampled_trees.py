@@ -70,7 +70,7 @@ def drafted(text: tuple[int, ...], parents: Parents, vocabulary: int, seed: int)
 
 
 def target_of(weights: Weights) -> SimpleNamespace:
-    def forward(tokens: tuple[int, ...]) -> SimpleNamespace:
+    def forward(tokens: tuple[int, ...], first: int = 0) -> SimpleNamespace:
         return SimpleNamespace(logits=np.array([weights(tokens[: end + 1]) for end in range(len(tokens))], float))
 
     return SimpleNamespace(forward=forward, widened=0.0)

@@ -140,7 +140,7 @@ def emitted_law(
     A drafter is made with the coins, which it may look at or not. Rows behind a rejected draft choose too.
     """
 
-    def forward(tokens: tuple[int, ...]) -> SimpleNamespace:
+    def forward(tokens: tuple[int, ...], first: int = 0) -> SimpleNamespace:
         return SimpleNamespace(logits=np.array([weights(tokens[: end + 1]) for end in range(len(tokens))], float))
 
     def emitted(coins: Coins) -> tuple[int, ...]:

@@ -200,7 +200,7 @@ def checkpoint_steps(choose: Choose, aim: Sizes = ANY) -> Arguments:
     counts = [choose.integer(-1, 12) for _ in range(rows)]
     if aim:
         # Every row reaches a multiple of 1 with its last token.
-        interval += 1
+        interval = max(interval, 2)
         # The last row reaches a multiple.
         counts[-1] = interval
     return {

@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import torch
 
+Number = TypeVar("Number", int, float)
 MODULUS = 1 << 64
 GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 
@@ -31,7 +33,7 @@ def rounded(values: list[float], dtype: torch.dtype) -> list[float]:
     return numbers
 
 
-def products(a: Iterable[float], b: Iterable[float]) -> Iterator[float]:
+def products(a: Iterable[Number], b: Iterable[Number]) -> Iterator[Number]:
     """Yield the product of each pair of two vectors of one length."""
     return map(math.prod, zip(a, b, strict=True))
 

@@ -34,7 +34,7 @@ def convolve(inputs: Tensor, weight: Tensor) -> Matrix:
     """Return [T,Q] of inputs [C-1+T,Q], which begin with the window: after the activation, in inputs' dtype."""
     width, ring = weight.shape[1], is_ring(inputs)
     rows, taps = inputs.tolist(), weight.tolist()
-    outputs = []
+    outputs: Matrix = []
     for t in range(len(rows) - width + 1):
         sums = [sum(taps[c][j] * rows[t + j][c] for j in range(width)) for c in range(len(taps))]
         outputs.append(

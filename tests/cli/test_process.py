@@ -100,7 +100,7 @@ def test_a_command_that_ctrl_c_ends_says_so(way: str):
 from draftproof.cli import app
 def ended(**_):
     {way}
-app.app = ended
+app._command = lambda: ended
 raise SystemExit(app.run([]))
 """
     done = ended(program)

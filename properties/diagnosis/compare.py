@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
@@ -62,10 +63,17 @@ def differing(expected: Values, got: Values, near: Near = exactly) -> list[Key]:
     """Return the keys where the two differ, in no order."""
     floats = isinstance(next(iter(expected.values()), None), np.ndarray)
     if not floats:
-        if expected == got:
-            return []
-        return [key for key in expected.keys() | got.keys() if expected.get(key) != got.get(key)]
+        # Of an array numpy compares the elements.
+        with suppress(ValueError):
+            if expected == got:
+                return []
+        return [key for key in expected.keys() | got.keys() if _differ(expected.get(key), got.get(key))]
     return [key for key in expected.keys() | got.keys() if not _close(key, expected.get(key), got.get(key), near)]
+
+
+def _differ(one: Datum | None, other: Datum | None) -> bool:
+    """Return whether two values differ: floats differ from whatever is not compared as floats."""
+    return isinstance(other, np.ndarray) or one != other
 
 
 def _close(key: Key, one: Datum | None, other: Datum | None, near: Near) -> bool:

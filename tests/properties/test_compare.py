@@ -117,6 +117,14 @@ def test_floats_are_held_to_the_bound_given() -> None:
     assert (divergence.index, divergence.expected, divergence.got) == (1, "2.0", "2.25")
 
 
+@pytest.mark.parametrize("size", [0, 1, 2])
+def test_floats_in_place_of_integers_are_a_difference(size: int) -> None:
+    whole, floats = lanes(*range(size)), np.arange(size, dtype=np.float64)
+    expected, got = {at(1): whole, at(2): whole}, {at(1): whole, at(2): floats}
+    assert found(HIDDEN, expected, got).key == at(2)
+    assert found(HIDDEN, {at(2): floats}, {at(2): whole}).key == at(2)
+
+
 def test_not_a_number_is_a_difference() -> None:
     one = {at(1): np.array([1.0])}
     assert found(HIDDEN, one, {at(1): np.array([np.nan])}).relation == rel.Poison()

@@ -94,11 +94,14 @@ class ProfileScenarios:
         return real_scenarios(path, offered, seed, count)
 
     def _of_ranks(self, seed: int, count: int) -> list[Scenario]:
-        found: list[Scenario] = []
-        while len(found) < count:
-            found += [one for one in generate(seed, _BLOCK, self.drafts) if one.ranks.size > 1]
+        """Return scenarios of data-parallel and of tensor-parallel ranks in turn."""
+        data, tensor = list[Scenario](), list[Scenario]()
+        while min(len(data), len(tensor)) < (count + 1) // 2:
+            for one in generate(seed, _BLOCK, self.drafts):
+                if one.ranks.size > 1:
+                    (tensor if one.ranks.tensor > 1 else data).append(one)
             seed += 1
-        return found[:count]
+        return [one for both in zip(data, tensor, strict=False) for one in both][:count]
 
     def _campaign(self) -> Iterator[Scenario]:
         until, (seed, step) = time.monotonic() + self.seconds, self.share

@@ -24,7 +24,7 @@ from draftproof.properties.strategies.rows import (
     points_of,
 )
 from draftproof.properties.strategies.shapes import SIZES
-from draftproof.properties.values.drafts import algorithm
+from draftproof.properties.values.drafts import DRAFT_KINDS_BY_NAME, algorithm
 from draftproof.properties.values.scenario import Scenario
 
 _CANDIDATES, _FEW_CANDIDATES = 8, 3
@@ -47,6 +47,7 @@ _COST = {
 """What the points of a row make of its cost, as measured: other points hardly change it."""
 _ORDER = {point: place for place, point in enumerate(POINTS)}
 _WEIGHT = {Point(dimension, value): weight for dimension, of in DIMENSIONS.items() for value, weight in of.items()}
+_LOOKUPS = [name for name, kind in DRAFT_KINDS_BY_NAME.items() if kind.proposes == "lookup"]
 _ALONE = Point("variant", "alone")
 _TOGETHER: tuple[tuple[Point, ...], ...] = (
     (_ALONE, _feature("prefix-cache")),
@@ -59,7 +60,7 @@ _TOGETHER: tuple[tuple[Point, ...], ...] = (
     (_feature("trees"), _feature("sampling")),
     (_feature("trees"), _feature("sampling")),
     (_feature("trees"), _feature("mixed"), _feature("data-parallel")),
-    *((Point("draft", "ngram"), _feature("adaptive-steps")),) * 2,
+    *((Point("draft", name), _feature("adaptive-steps")) for name in _LOOKUPS * 2),
 )
 """Points beside each other on which facts depend that few scenarios would have otherwise, and contracts ask for."""
 LEADS = (*((_feature(name),) for name, one in FEATURES_BY_NAME.items() for _ in range(one.leads)), *_TOGETHER)

@@ -82,9 +82,10 @@ def test_a_proposal_and_an_extend_are_functions_of_their_arguments(made: Scenari
         most = own.propose(tokens[:length], whole, made.steps).tokens
         for count in range(made.steps + 1):
             proposal = own.propose(tokens[:length], whole, count)
-            assert proposal == plain.propose(tokens[:length], same, count)
+            again = plain.propose(tokens[:length], same, count)
+            assert proposal._replace(said=()) == again._replace(said=())
+            assert by_place(proposal.said) == by_place(again.said)
             assert proposal.tokens == most[:count] or kind_of(made.draft).name == "dflash"
-            by_place(proposal.said)
         for first in {0, length - 2, length // 2}:
             assert by_place(own.extend(tokens[:length], whole, first)) == by_place(
                 plain.extend(tokens[:length], same, first)

@@ -80,7 +80,8 @@ def _alone(evidence: Evidence) -> Differences:
     for key in sorted(one for one in emitted if one.request in later):
         before = sum(len(emitted[one]) for one in emitted if one.request == key.request and one.round < key.round)
         texts[key] = emitted[key]
-        expected[key] = evidence.varied.texts[key.request][before : before + len(emitted[key])]
+        text = evidence.varied.texts.get(key.request, ())
+        expected[key] = text[before : before + len(emitted[key])]
     yield first_divergence("variant.alone", "accept.emitted", expected, texts)
 
 

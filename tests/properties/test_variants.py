@@ -1,5 +1,7 @@
 """Relations change what they say, and nothing that they leave alone."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -15,6 +17,7 @@ from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.observed import IndexBytes, LaunchRecord, MemoryRegion
 from draftproof.properties.values.scenario import VARIANTS, Checkpoint, Scenario, Variant
+from draftproof.properties.values.trace import Trace
 from draftproof.properties.variants import unchanged, varied
 from tests.named import with_other_draft
 from tests.properties.evidence import (
@@ -83,6 +86,15 @@ def test_a_request_that_is_not_what_it_is_alone_is_noticed(base: Scenario, chann
     ]
     (found,) = find("variant.alone").check(with_observations(of, values))
     assert (found.channel, found.key) == (channel, wrong)
+
+
+def test_a_request_that_was_given_nothing_alone_is_noticed() -> None:
+    of = lockstep(EngineSubject(), validate(msgspec.structs.replace(PREEMPTED, variant="alone")))
+    assert of.varied is not None
+    (request, _), *_ = of.schedule.resumed
+    left = [one for one in of.varied.observations if one.key.request != request]
+    without = replace(of, varied=Trace(of.varied.subject, of.varied.channels, tuple(left)))
+    assert "accept.emitted" in {found.channel for found in find("variant.alone").check(without)}
 
 
 @pytest.mark.parametrize(("region", "is_told"), [(MemoryRegion.INTERMEDIATE, False), (MemoryRegion.STATES, True)])

@@ -189,7 +189,7 @@ def _text_ties(scenario: Scenario, reference: Trace, subject: Trace) -> Mapping[
     """Return the round in which the text of a request first has another token that is right, too (S-TEXT-2)."""
     own, ties = reference.texts, {}
     for request, gaps in reference.token_gaps.items():
-        text = subject.texts.get(request, ())
+        text = subject.texts[request]
         first = next((i for i, (one, other) in enumerate(zip(text, own[request], strict=False)) if one != other), None)
         if first is not None and first < len(gaps) and is_right_token(scenario, gaps[first]):
             ties[request] = round_of(subject, request, first)

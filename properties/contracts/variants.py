@@ -138,7 +138,7 @@ def _comparable(variant: Variant, channel: str, trace: Trace, evidence: Evidence
         return {key: replace(row, place=0) for key, row in trace.typed(channel, BatchRow).items()}
     if channel == "commit.written":
         return _written(trace, evidence.page_size)
-    if channel == "config.index_bytes" and variant in _OF_OTHER_LAUNCHES:
+    if channel == "config.index_bytes" and variant in _OF_OTHER_LAUNCHES and not _show_slots(evidence):
         return {key: replace(one, slots=0) for key, one in trace.typed(channel, IndexBytes).items()}
     if channel == "draft.discarded" and variant == "chain_as_tree":
         # Steps count from 1, columns of beams from 0.
@@ -148,6 +148,12 @@ def _comparable(variant: Variant, channel: str, trace: Trace, evidence: Evidence
             for key, rows in trace.typed(channel, DiscardedRows).items()
         }
     return trace.channel(channel)
+
+
+def _show_slots(evidence: Evidence) -> bool:
+    """Return whether both runs show how many bytes a slot has."""
+    runs = (one.typed("config.index_bytes", IndexBytes) for one in (evidence.subject, evidence.varied) if one)
+    return all(seen.slots for run in runs for seen in run.values())
 
 
 def _before_forks(channel: str, values: Values, evidence: Evidence) -> Values:

@@ -174,6 +174,17 @@ def test_what_only_a_capture_shows_is_no_difference(variant: Variant) -> None:
     assert not [found for found in find(f"variant.{variant}").check(of) if found]
 
 
+@pytest.mark.parametrize("variant", ["graph_vs_eager", "padded_vs_exact", "unmixed"])
+def test_slots_that_both_runs_show_are_compared(variant: Variant) -> None:
+    of = evidence(variant, MIXED if variant == "unmixed" else STATIC)
+    narrow = [
+        one._replace(value=msgspec.structs.replace(one.value, slots=4)) if isinstance(one.value, IndexBytes) else one
+        for one in of.subject.observations
+    ]
+    (found,) = find(f"variant.{variant}").check(with_observations(of, narrow))
+    assert found.channel == "config.index_bytes"
+
+
 def test_the_pairs_really_differ() -> None:
     """What a variant is about is different in its second run."""
     sizes = [{launch.size for launch in evidence(r).varied.channel("graph.replay").values()} for r in VARIANTS[:2]]  # type: ignore[union-attr,index]

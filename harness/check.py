@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -59,6 +60,8 @@ _CASES = Path(".draftproof/cases")
 MOST_CASES = 10
 _MANY = 40
 """Of fewer scenarios a second process would not shorten a check."""
+_MOST_PROCESSES = 8
+"""Each takes about half a gigabyte, and scenarios with ranks have processes of their own."""
 Progress = Callable[[], None]
 
 
@@ -114,10 +117,11 @@ class CheckInterrupted(KeyboardInterrupt):
 
 
 class _Examined(NamedTuple):
-    """A scenario's answer; if it ran to its end the judgement and the counts of it."""
+    """A scenario's answer; if it ran to its end the judgement and the counts of it; which weights had their turn."""
 
     answer: Answer
     ended: list[tuple[Judgement, dict[str, int]]]
+    weights: WeightTurns
 
 
 @dataclass
@@ -128,8 +132,10 @@ class _CheckTally:
     broken: list[Answer] = field(default_factory=list)
     drafts: set[str] = field(default_factory=set)
     silent: list[int] = field(default_factory=list)
+    weights: WeightTurns = field(default_factory=WeightTurns)
 
     def add(self, seen: _Examined) -> None:
+        self.weights += seen.weights
         for judged, counted in seen.ended:
             self.judgements.append(judged)
             self.counts.append(counted)
@@ -148,8 +154,8 @@ class Checker:
 
     `work` names the counts without which the whole is inconclusive, `each` those that the scenarios of every single
     draft must reach, beside what its kind asks for (None: nothing is asked of single drafts). With `guarded` scenarios
-    of probes are held to their shares (S-PLAN-8), and their weights are perturbed (S-VAC-1). Of many scenarios each of
-    `processes` has its share. `choice` is how the subject was named, for case files. Of scenarios that were selected by
+    of probes are held to their shares (S-PLAN-8), and their weights are perturbed (S-VAC-1). `processes` share many
+    scenarios. `choice` is how the subject was named, for case files. Of scenarios that were selected by
     `features` nothing is asked that takes another one, and a contract that concerns none of them is skipped.
     """
 
@@ -174,9 +180,8 @@ class Checker:
         limits = self.subject.limits
         listed, tally = [with_turns(one, limits) for one in fitted(scenarios, limits)], _CheckTally()
         has_probes = any(isinstance(one.model, ProbeModel) for one in listed)
-        guard = WeightGuard(self.subject, seed) if self.guarded and (has_probes or not listed) else None
-        processes = self.processes if len(listed) >= _MANY else 1
-        work = SideBySide(partial(self._examine, guard), listed, lambda: guard.turns if guard else None, processes)
+        guard = WeightGuard(self.subject, seed, listed) if self.guarded and (has_probes or not listed) else None
+        work = SideBySide(partial(self._examine, guard), listed, self.processes if len(listed) >= _MANY else 1)
         try:
             for scenario, seen in zip(listed, work, strict=True):
                 tally.drafts.add(algorithm(scenario.draft))
@@ -188,18 +193,15 @@ class Checker:
             if not tally.findings:
                 raise
             done = listed[: len(tally.judgements) + len(tally.broken)]
-            raise CheckInterrupted(self._report(done, tally, None, seed)) from None
+            raise CheckInterrupted(self._report(done, tally, seed, guarded=False)) from None
         if self.subject.limits != limits:
             raise SubjectDeclarationError(
                 f"invalid limits of {type(self.subject).__name__}: expected the same throughout a check"
             )
-        turns = [of_process for of_process in work.states if of_process]
-        return self._report(listed, tally, sum(turns[1:], turns[0]) if turns else None, seed)
+        return self._report(listed, tally, seed, guarded=guard is not None)
 
-    def _report(
-        self, listed: Sequence[Scenario], tally: _CheckTally, weights: WeightTurns | None, seed: int
-    ) -> CheckReport:
-        """Return what became of these scenarios; `weights` are those that were perturbed, None if nobody says."""
+    def _report(self, listed: Sequence[Scenario], tally: _CheckTally, seed: int, *, guarded: bool) -> CheckReport:
+        """Return what became of these scenarios; `guarded`: weights and shares are held to what they must be."""
         limits = self.subject.limits
         verdicts = summarise(tally.judgements, tally.counts, _asked(self.contracts, self.features))
         verdicts = skipped_where_unconcerned(verdicts) if self.features else verdicts
@@ -216,7 +218,7 @@ class Checker:
         if self.each is not None:
             own = by_draft(tally.judgements, tally.counts, wanted=drafts, common=self.each)
             verdicts = (*own, *verdicts)
-        guards = (weights.verdict(), shares.verdict(total(tally.counts))) if weights else ()
+        guards = (tally.weights.verdict(), shares.verdict(total(tally.counts))) if guarded else ()
         verdicts = (runs, *guards, *verdicts)
         return CheckReport(
             verdict=worst([verdict.verdict for verdict in verdicts]),
@@ -228,7 +230,7 @@ class Checker:
             findings=tuple(tally.findings.values()),
             shares=came_up(tally.counts),
             met=met_by([one for one in listed if isinstance(one.model, ProbeModel)]),
-            weights=dict(sorted(weights.tried.items())) if weights else {},
+            weights=dict(sorted(tally.weights.tried.items())),
             subject=self.subject.name,
             versions=versions_of(self.subject),
             level=level_of(channels, frozenset().union(*(one.left_out for one in tally.judgements))),
@@ -248,11 +250,13 @@ class Checker:
 
     def _examine(self, guard: WeightGuard | None, number: int, scenario: Scenario) -> _Examined:
         ended: list[tuple[Judgement, dict[str, int]]] = []
+        weights = WeightTurns()
 
         def observe(ran: Evidence, judged: Judgement) -> None:
+            nonlocal weights
             ended.append((judged, counts(ran)))
-            if guard and isinstance(scenario.model, ProbeModel):
-                guard.perturb(number, ran)
+            if guard:
+                weights = guard.perturb(number, ran)
 
         executor = Executor(
             self.subject,
@@ -261,7 +265,8 @@ class Checker:
             deadline=self.deadline,
             observe=observe,
         )
-        return _Examined(executor.examine(Order(number=number, scenario=scenario, measured=False)), ended)
+        answer = executor.examine(Order(number=number, scenario=scenario, measured=False))
+        return _Examined(answer, ended, weights)
 
     def _keep(self, answer: Answer, identity: Identity, scenario: Scenario, seed: int, tally: _CheckTally) -> None:
         """Save the first scenario of each identity."""
@@ -349,15 +354,14 @@ def checker(
     choice: SubjectChoice = BUILT_IN_SUBJECT,
     features: tuple[str, ...] = (),
 ) -> Checker:
-    """Return a checker for contracts; on a CPU it has two processes, whatever this machine has.
-
-    Each process gives weights turns of its own, so a number that followed the machine would change what a seed means.
+    """Return a checker for contracts; on a CPU it has a process a core, and at most _MOST_PROCESSES.
 
     Contracts that were asked for by name, or for scenarios that were selected by features, only have to reach their own
     minimum, and a real model runs less.
     """
     # A fork would take along what only one process may use: a device, a connection, another library's threads.
-    processes = 1 if device == "cuda" or not is_engine(subject) else 2
+    cores = min(_MOST_PROCESSES, len(os.sched_getaffinity(0)))
+    processes = 1 if device == "cuda" or not is_engine(subject) else cores
     if named or features:
         made = Checker(subject, contracts, work=(), each=None, guarded=False, processes=processes, choice=choice)
         return replace(made, features=features)

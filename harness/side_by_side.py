@@ -1,4 +1,4 @@
-"""Work on a list in forked processes, each with its share of the items, and everything in the order of the list."""
+"""Work on a list in forked processes, which share its items, and return everything in the order of the list."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
 from draftproof.harness.collector import tune_gc
@@ -17,54 +17,50 @@ from draftproof.subjects.process import die_with_parent
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-State = TypeVar("State")
 
 
-class SideBySide(Generic[Item, Result, State]):
-    """Calls `work` with number and item in each of `processes`; a process has every n-th item.
+class SideBySide(Generic[Item, Result]):
+    """Calls `work` with number and item in `processes`: each takes its own first item, and then the next that is left.
 
-    Iterate over the results, then ask for `states`: what `state` returns in each process at its end. One of them is
-    this process. A process that ends early, as a subject may make it, ends this one in the same way; what `work` raises
-    is raised.
+    Iterate over the results. A process that ends early, as a subject may make it, ends this one in the same way; what
+    `work` raises is raised.
     """
 
-    def __init__(
-        self,
-        work: Callable[[int, Item], Result],
-        items: Sequence[Item],
-        state: Callable[[], State],
-        processes: int = 1,
-    ) -> None:
-        self._work, self._items, self._state, self._processes = work, items, state, processes
-        self.states: list[State] = []
+    def __init__(self, work: Callable[[int, Item], Result], items: Sequence[Item], processes: int = 1) -> None:
+        self._work, self._items = work, items
+        self._processes = max(1, min(processes, len(items)))
 
     def __iter__(self) -> Iterator[Result]:
         """Yield the result of every item."""
         if self._processes == 1:
             for number, item in enumerate(self._items):
                 yield self._work(number, item)
-            self.states = [self._state()]
             return
+        context = multiprocessing.get_context("fork")
+        taken = context.Value("i", self._processes)
         with _folder_of_ranks():
-            started = [self._fork(place) for place in range(self._processes)]
+            started = dict(self._fork(context, place, taken) for place in range(self._processes))
+            early = dict[int, Result]()
             try:
                 for number in range(len(self._items)):
-                    yield _next(*started[number % self._processes])
-                self.states = [_next(*one) for one in started]
+                    while number not in early:
+                        for pipe in wait(list(started)):
+                            at, result = _next(started[pipe], pipe)  # type: ignore[index]
+                            early[at] = result
+                    yield early.pop(number)
             finally:
-                for process, _ in started:
+                for process in started.values():
                     process.terminate()
                     process.join()
 
-    def _fork(self, place: int) -> tuple[Any, Connection]:
-        context = multiprocessing.get_context("fork")
+    def _fork(self, context: Any, place: int, taken: Any) -> tuple[Connection, Any]:
         ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=self._serve, args=(place, theirs, os.getpid()), daemon=True)
+        process = context.Process(target=self._serve, args=(place, taken, theirs, os.getpid()), daemon=True)
         process.start()
         theirs.close()
-        return process, ours
+        return ours, process
 
-    def _serve(self, place: int, pipe: Connection, parent: int) -> None:
+    def _serve(self, number: int, taken: Any, pipe: Connection, parent: int) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         # Its siblings hold ends of its pipe: without this it would not learn that the parent is gone.
         die_with_parent()
@@ -72,13 +68,15 @@ class SideBySide(Generic[Item, Result, State]):
             os._exit(1)
         tune_gc()  # what came with the fork stays
         try:
-            for number in range(place, len(self._items), self._processes):
-                pipe.send(self._work(number, self._items[number]))
-            pipe.send(self._state())
+            while number < len(self._items):
+                pipe.send((number, self._work(number, self._items[number])))
+                with taken:
+                    number, taken.value = taken.value, taken.value + 1
         except Exception as error:
-            pipe.send(_Raised(error))
+            pipe.send((number, _Raised(error)))
         except KeyboardInterrupt:
             os._exit(1)  # the waiting process was interrupted as well
+        signal.pause()  # the waiting process ends it
 
 
 @contextmanager
@@ -102,9 +100,9 @@ class _Raised:
         self.error = error
 
 
-def _next(process: Any, pipe: Connection) -> Any:
+def _next(process: Any, pipe: Connection) -> tuple[int, Any]:
     try:
-        value = pipe.recv()
+        number, value = pipe.recv()
     except EOFError:
         process.join()
         if process.exitcode < 0:
@@ -112,4 +110,4 @@ def _next(process: Any, pipe: Connection) -> Any:
         os._exit(process.exitcode)
     if isinstance(value, _Raised):
         raise value.error
-    return value
+    return number, value

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.limits import finish_of
+from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.verdict import Outcome, Verdict
-from draftproof.reference.vacuity import WeightTensor, is_alive, is_telling, tensors
+from draftproof.reference.vacuity import WeightTensor, is_alive, is_fine, is_telling, tensors
 
 WEIGHTS_CONTRACT = "oracle.weights"
 EACH = 4
@@ -40,28 +42,34 @@ class WeightTurns:
 
 
 class WeightGuard:
-    """Perturbs some tensors of every scenario that shows what tensors do, of the kinds that had the fewest turns.
+    """Perturbs some tensors of every scenario that shows what tensors do.
 
-    A seed decides between equals.
+    Which ones is settled for the whole list: of each scenario those of the kinds that had the fewest turns before it; a
+    seed decides between equals.
     """
 
-    def __init__(self, subject: Subject, seed: int) -> None:
+    def __init__(self, subject: Subject, seed: int, scenarios: Sequence[Scenario]) -> None:
         self._subject, self._seed = subject, seed
-        self.turns = WeightTurns()
+        self._turns: dict[int, tuple[WeightTensor, ...]] = {}
+        given = Counter[str]()
+        for number, scenario in enumerate(scenarios):
+            if is_fine(scenario):
+                left = random.Random(f"{seed} weights {number}").sample(every := tensors(scenario), len(every))
+                self._turns[number] = tuple(_next_turns(left, given))
 
-    def perturb(self, number: int, ran: Evidence) -> None:
-        """Run the reference again on scenario `number`, once for each tensor."""
-        if not is_telling(ran.scenario, ran.script):
-            return
-        self.turns.scenarios += 1
-        finish, of_seed = finish_of(ran.scenario, self._subject.limits), random.Random(f"{self._seed} weights {number}")
+    def perturb(self, number: int, ran: Evidence) -> WeightTurns:
+        """Run the reference again on scenario `number`, once for each tensor that has its turn."""
+        turns = WeightTurns()
+        if number not in self._turns or not is_telling(ran.scenario, ran.script):
+            return turns
+        turns.scenarios += 1
+        finish = finish_of(ran.scenario, self._subject.limits)
         reference = ran.beside.whole if ran.beside else ran.reference
-        left = of_seed.sample(every := tensors(ran.scenario), len(every))
-        for _ in range(min(EACH, len(left))):
-            left.remove(tensor := min(left, key=lambda one: self.turns.tried[one.kind]))
-            self.turns.tried[tensor.kind] += 1
+        for tensor in self._turns[number]:
+            turns.tried[tensor.kind] += 1
             if not is_alive(ran.scenario, ran.script, reference, tensor, finish):
-                self.turns.dead.append(self._sentence(number, ran, tensor))
+                turns.dead.append(self._sentence(number, ran, tensor))
+        return turns
 
     def _sentence(self, number: int, ran: Evidence, tensor: WeightTensor) -> str:
         return (
@@ -70,3 +78,11 @@ class WeightGuard:
             "wrong about it. Mend its values in properties/weights/probe.py, or compare what depends on it; if nothing "
             "can, list it with the reason (S-VAC-2)"
         )
+
+
+def _next_turns(left: list[WeightTensor], given: Counter[str]) -> Iterator[WeightTensor]:
+    """Take the next tensors of a scenario, and count their turns."""
+    for _ in range(min(EACH, len(left))):
+        left.remove(tensor := min(left, key=lambda one: given[one.kind]))
+        given[tensor.kind] += 1
+        yield tensor

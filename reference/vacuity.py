@@ -74,18 +74,22 @@ def _changes(
     return False
 
 
-def is_telling(scenario: Scenario, script: Script) -> bool:
-    """Return whether a scenario shows what every tensor does, and is soon run again (S-VAC-3)."""
+def is_fine(scenario: Scenario) -> bool:
+    """Return whether a scenario can show what every tensor does, and is soon run again (S-VAC-3)."""
     model = scenario.model
     if not isinstance(model, ProbeModel) or model.logit_bits < LEAST_BITS:
         return False
     if scenario.schedule.prefix_cache:
         # Its trace lacks rows of a run that is made again from the start.
         return False
-    short = max(len(request.prompt) for request in scenario.requests) <= LONGEST_PROMPT
+    return max(len(request.prompt) for request in scenario.requests) <= LONGEST_PROMPT
+
+
+def is_telling(scenario: Scenario, script: Script) -> bool:
+    """Return whether a scenario shows what every tensor does, once it is solved."""
     rounds = (round_ for request in script.requests for round_ in request.rounds)
     # The weights of positions do nothing at position 0, where a context of one token has its only entry.
-    return short and any(round_.drafts > 1 and round_.context > 1 for round_ in rounds)
+    return is_fine(scenario) and any(round_.drafts > 1 and round_.context > 1 for round_ in rounds)
 
 
 def tensors(scenario: Scenario) -> tuple[WeightTensor, ...]:

@@ -61,7 +61,7 @@ def require(found: Sequence[Side]) -> None:
                 with closing(side.under_test.made(spec)):
                     pass
 
-    for _ in SideBySide(check, ran, lambda: None, processes=_processes(ran)):
+    for _ in SideBySide(check, ran, _processes(ran)):
         pass
 
 
@@ -84,7 +84,7 @@ def record(found: Sequence[Side], pair: ComparedPair, given: Sequence[Prompt]) -
         recorded = audited.record(side.under_test, pair.model, pair.spec, given, pair.passes, capture=side.graphs)
         return at, recorded
 
-    return dict(SideBySide(run, ran, lambda: None, processes=_processes([side for _, side in ran])))
+    return dict(SideBySide(run, ran, _processes([side for _, side in ran])))
 
 
 def settings_of(side: Side) -> dict[str, str]:

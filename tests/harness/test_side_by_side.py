@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,18 +20,24 @@ def doubled(number: int, item: str) -> tuple[int, str]:
     return number, 2 * item
 
 
-@pytest.mark.parametrize("processes", [1, 2, 3])
+@pytest.mark.parametrize("processes", [1, 2, 3, 9])
 def test_results_come_in_the_order_of_the_list(processes: int) -> None:
-    seen: Counter[str] = Counter()
+    assert list(SideBySide(doubled, "abcde", processes)) == [(number, 2 * item) for number, item in enumerate("abcde")]
 
-    def count(number: int, item: str) -> tuple[int, str]:
-        seen[item] += 1
-        return doubled(number, item)
 
-    work = SideBySide(count, "abcde", lambda: seen, processes)
-    assert list(work) == [(number, 2 * item) for number, item in enumerate("abcde")]
-    assert len(work.states) == processes
-    assert sum(work.states, Counter()) == Counter("abcde")
+def test_a_process_takes_the_next_item_that_is_left() -> None:
+    """The first item takes as long as all others."""
+
+    def slow_at_first(number: int, _item: str) -> int:
+        time.sleep(0.0 if number else 2.0)
+        return os.getpid()
+
+    first, *others = SideBySide(slow_at_first, "abcde", 2)
+    assert {*others} == {others[0]} != {first}
+
+
+def test_each_of_as_many_processes_as_items_has_one() -> None:
+    assert len({*SideBySide(lambda number, item: os.getpid(), "abcde", 5)}) == 5
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -47,7 +52,7 @@ def test_a_crash_of_a_subject_comes_with_its_words(processes: int) -> None:
             raise SubjectCrashedError("on the prompts", error) from error
 
     with pytest.raises(SubjectCrashedError) as crashed:
-        list(SideBySide(crash, "ab", lambda: None, processes))
+        list(SideBySide(crash, "ab", processes))
     found = crashed.value
     assert (found.during, found.error) == ("on the prompts", "Local: no kernel image")
     assert str(found) == f"Local: no kernel image, in {found.where}, on the prompts"
@@ -60,7 +65,7 @@ def test_what_work_raises_is_raised(processes: int) -> None:
         return 1 // (3 - number)
 
     with pytest.raises(ZeroDivisionError):
-        list(SideBySide(fail, "abcde", lambda: None, processes))
+        list(SideBySide(fail, "abcde", processes))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +80,7 @@ def test_a_process_that_ends_ends_the_command(
             end()
 
     def command() -> int:
-        return len(list(SideBySide(work, "abcde", lambda: None, 2)))
+        return len(list(SideBySide(work, "abcde", 2)))
 
     assert run_apart(command) == CRASHED
     assert f"ended ({shown})" in capfd.readouterr().err
@@ -92,7 +97,7 @@ def work(number, item):
     pathlib.Path({str(tmp_path)!r}, str(os.getpid())).touch()
     time.sleep(60)
 
-list(SideBySide(work, "ab", lambda: None, 2))
+list(SideBySide(work, "ab", 2))
 """
     with subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parents[2]) as process:
         while len(pids := [int(path.name) for path in tmp_path.iterdir()]) < 2:

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
@@ -73,6 +74,8 @@ class SideBySide(Generic[Item, Result]):
                 with taken:
                     number, taken.value = taken.value, taken.value + 1
         except Exception as error:
+            # A traceback stays behind where an exception goes to another process.
+            error.add_note("".join(traceback.format_tb(error.__traceback__)))
             pipe.send((number, _Raised(error)))
         except KeyboardInterrupt:
             os._exit(1)  # the waiting process was interrupted as well

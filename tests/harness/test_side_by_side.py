@@ -64,8 +64,9 @@ def test_what_work_raises_is_raised(processes: int) -> None:
     def fail(number: int, _item: str) -> int:
         return 1 // (3 - number)
 
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ZeroDivisionError) as raised:
         list(SideBySide(fail, "abcde", processes))
+    assert processes == 1 or "in fail" in raised.value.__notes__[0]
 
 
 @pytest.mark.parametrize(

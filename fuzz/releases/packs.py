@@ -43,7 +43,14 @@ _TVM = "0.1.9"
 _WITHOUT = (
     *("sglang/multimodal_gen/", "sglang/test/", "sglang/benchmark/", "sglang/eval/", "sglang/srt/grpc/_core"),
     *("sglang/jit_kernel/tests/", "sglang/jit_kernel/benchmark/"),
-    *("sgl_kernel/flash_ops", "sgl_kernel/flashmla_ops", "sgl_kernel/sm100/"),
+    *(
+        "sgl_kernel/flash_ops",
+        "sgl_kernel/flashmla_ops",
+        "sgl_kernel/sm100/",
+        "_mscclpp",
+        "lib/mscclpp",
+        "include/mscclpp",
+    ),
 )
 
 

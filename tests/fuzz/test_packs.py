@@ -36,7 +36,8 @@ def packed(tmp_path: Path) -> Path:
     pins = (f"torch=={TORCH}", "sglang-kernel==0.4.3", "transformers==5.8.1", 'pytest==1; extra == "test"')
     files = {"sglang/__init__.py": "NUMBER = 9\n", "sglang/test/big.py": "", "sglang/multimodal_gen/x.py": ""}
     write_wheel(wheels, "sglang", "0.5.13", files, pins)
-    write_wheel(wheels, "sglang_kernel", "0.4.3", {"sgl_kernel/a.py": "", "sgl_kernel/flash_ops.abi3.so": "x" * 999})
+    unused = ("sgl_kernel/flash_ops.abi3.so", "_mscclpp.cpython-310.so", "lib/mscclpp.so.0")
+    write_wheel(wheels, "sglang_kernel", "0.4.3", {"sgl_kernel/a.py": "", **dict.fromkeys(unused, "x" * 999)})
     write_wheel(wheels, "transformers", "5.8.1", {"transformers/__init__.py": ""}, ("tokenizers<=0.23,>=0.22",))
     for requirement in ("tokenizers==0.22.1", "tokenizers==0.24.0", f"apache-tvm-ffi=={packs._TVM}", *packs._BASE):
         name, _, number = requirement.partition("==")

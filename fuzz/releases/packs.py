@@ -24,6 +24,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from draftproof.fuzz.releases.environment import LIMIT, NotInstalledError
+from draftproof.fuzz.releases.index import ReleaseError
 from draftproof.properties.lib.base import Value
 from draftproof.properties.lib.errors import InputError
 
@@ -105,6 +106,15 @@ def unpack(packs: Path, site: Path) -> list[str]:
             _extract(packs, name, site / name)
         _write_paths(one, site)
     return [one.release for one in told]
+
+
+def unpacked_in(site: Path) -> tuple[str, ...]:
+    """Return the releases that were unpacked into a folder, oldest first. Raises ReleaseError."""
+    if not (found := [one.name.removesuffix(".paths") for one in site.glob("*.paths")]):
+        raise ReleaseError(
+            f"invalid --engines {str(site)!r}: expected a folder that `draftproof lab engines unpack` has filled"
+        )
+    return tuple(sorted(found, key=Version))
 
 
 def _told(path: Path) -> Pack:

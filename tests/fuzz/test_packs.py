@@ -13,6 +13,9 @@ import pytest
 
 from draftproof.fuzz.releases import packs
 from draftproof.fuzz.releases.environment import NotInstalledError
+from draftproof.fuzz.releases.index import ReleaseError
+from draftproof.fuzz.releases.packages import Recipe, recipe_of
+from draftproof.fuzz.releases.trial import Releases
 from draftproof.properties.lib.errors import InputError
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -104,6 +107,22 @@ def test_slice_that_is_cut(packed: Path, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(InputError, match=r"engine-0.5.13 in .* cannot be read"):
         packs.unpack(packed, tmp_path / "site")
+
+
+def test_unpacked_releases_are_known_oldest_first(tmp_path: Path) -> None:
+    for release in ("0.5.13", "0.5.9"):
+        (tmp_path / f"{release}.paths").touch()
+    assert packs.unpacked_in(tmp_path) == ("0.5.9", "0.5.13")
+    with pytest.raises(ReleaseError, match=r"invalid --engines .*: expected a folder that `draftproof lab engines"):
+        packs.unpacked_in(tmp_path / "none")
+
+
+def test_a_release_in_a_folder_is_run_by_this_python(tmp_path: Path) -> None:
+    recipe = Recipe(subject="sglang", parts=recipe_of("sglang").parts)
+    releases = Releases("sglang", recipe, tmp_path, 1.0, settings={"graphs": "no"}, engines=tmp_path)
+    choice = releases._choice("0.5.13")
+    assert (choice.name, choice.python) == ("sglang", sys.executable)
+    assert choice.settings == {"graphs": "no", "release": "0.5.13", "engines": str(tmp_path)}
 
 
 def test_folder_without_packs(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -16,7 +17,7 @@ from draftproof.reference.run import ReferenceSubject
 from draftproof.reference.solved import solved
 from draftproof.subjects.sglang.live.subject import SglangEngine
 from tests import engines_gpu, mistakes_gpu
-from tests.engines_gpu import CHECKS, MISTAKES, Check, Ended, Run, is_bad, listed, outcome, words
+from tests.engines_gpu import CHECKS, GRAPHS, MISTAKES, Check, Ended, Run, is_bad, listed, outcome, words
 from tests.named import named
 
 
@@ -66,13 +67,31 @@ def test_a_mistake_is_missed_if_no_scenario_shows_it(firsts: list[tuple[str, str
     assert mistakes_gpu.missed([{"mistake": name, "first": first} for name, first in firsts]) == missed
 
 
+def test_forty_scenarios_of_each_kind_run_in_graphs() -> None:
+    counts = Counter(dict.fromkeys(("eagle", "hybrid", "mimo"), 0))
+    for check in GRAPHS:
+        assert not check.settings
+        counts[check.kind] += check.examples
+    assert set(counts.values()) == {40}
+
+
+def test_releases_take_turns_and_mistakes_come_before_what_is_not_in_graphs() -> None:
+    found = listed(["0.5.11", "0.5.13"], "", 40)
+    assert [(release, check.name) for release, check in found[:3]] == [
+        *(("0.5.11", "eagle-1"), ("0.5.13", "eagle-1"), ("0.5.11", "hybrid-1"))
+    ]
+    places = {check.name: place for place, (_, check) in enumerate(found)}
+    assert places["eagle-2"] < places["mistakes-of-states"] < places["eagle-eager"]
+
+
 def test_words_of_a_check(tmp_path: Path) -> None:
     check = Check("eagle-eager", "eagle", 3, 8, ("graphs=no",))
     line = words(check, "0.5.13", Path("ck"), Path("engines"), tmp_path)
     assert line[4:10] == ["check", "--model", "ck/llama", "--draft", "eagle", "--draft-model"]
     settings = [line[place + 1] for place, word in enumerate(line) if word == "--set"]
     assert settings == ["release=0.5.13", "engines=engines", "graphs=no"]
-    line = words(MISTAKES[-1], "0.5.13", Path("ck"), Path("engines"), tmp_path)
+    (states,) = (one for one in MISTAKES if one.name == "mistakes-of-states")
+    line = words(states, "0.5.13", Path("ck"), Path("engines"), tmp_path)
     assert line[2:6] == [str(Path(engines_gpu.__file__).with_name("mistakes_gpu.py")), "hybrid", "ck", "0.5.13"]
     assert line[-1] == "state-told-one-less"
 
@@ -81,7 +100,9 @@ def test_mistakes_are_of_one_release() -> None:
     found = listed(["0.5.11", "0.5.13"], "", 6)
     assert [check.name for release, check in found if release == "0.5.11"] == [one.name for one in CHECKS]
     assert max(check.examples for _, check in found) == 6
-    assert [check.name for _, check in listed(["0.5.13"], "mimo,states", 6)] == ["mimo", "mistakes-of-states"]
+    assert [check.name for _, check in listed(["0.5.13"], "mimo,states", 6)] == [
+        *("mimo-1", "mimo-2", "mistakes-of-states")
+    ]
 
 
 def test_outcome_of_a_result(tmp_path: Path) -> None:
@@ -104,16 +125,17 @@ def test_a_run_of_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         began.append(given[0])
         name = next((Path(word).stem for word in given if word.endswith(".json")), "")
         sleeps = "import time; time.sleep(60)" if "slow" in name else ""
-        return [sys.executable, "-c", f"print({name!r}); {sleeps}"]
+        shown = f"import os; print({name!r}, os.environ.get('CUDA_VISIBLE_DEVICES'))"
+        return [sys.executable, "-c", f"{shown}; {sleeps}"]
 
     monkeypatch.setattr(engines_gpu, "draftproof", draftproof)
     monkeypatch.setattr(engines_gpu, "_HEAD_START", 0.5)
-    run = Run(tmp_path, tmp_path, 3.0)
+    run = Run(tmp_path, tmp_path, 3.0, 2)
     checks = [("r", Check(name, "eagle", 1, 1)) for name in ("slow", "first", "quick")]
     ended = run.all_of(checks, 2)
     assert [(one.check.name, one.code) for one in ended] == [("slow", None), ("first", 0), ("quick", 0)]
     assert began == ["lab", "lab", "check", "check", "check"]
-    assert (tmp_path / "r-quick.log").read_text() == "r-quick\n"
+    assert [(tmp_path / f"r-{name}.log").read_text() for name in ("first", "quick")] == ["r-first 1\n", "r-quick 0\n"]
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,15 @@ Wheels = Annotated[
         exists=True,
     ),
 ]
+Engines = Annotated[
+    Path | None,
+    typer.Option(
+        "--engines",
+        help="A folder that `draftproof lab engines unpack` has filled, in place of the index; this Python runs them.",
+        file_okay=False,
+        exists=True,
+    ),
+]
 Part = Annotated[
     list[str] | None,
     typer.Option("--part", help="Only this part of the package; may be repeated (default: all).", metavar="NAME"),
@@ -79,6 +88,7 @@ def releases(
     settings: subjects.Set = None,
     environments: Environments = None,
     wheels: Wheels = None,
+    engines: Engines = None,
     part: Part = None,
     timeout: Timeout = _TIMEOUT,
     json: inputs.Json = None,
@@ -95,7 +105,7 @@ def releases(
     from draftproof.fuzz.releases.table import parted_table, table
     from draftproof.report.release_table import markdown
 
-    them = _releases(package, subject, settings, environments, timeout, wheels)
+    them = _releases(package, subject, settings, environments, timeout, wheels, engines)
     in_parts = bool(them.recipe.parts) and not cases and model is None
     if not in_parts and bool(cases) == (model is not None):
         raise inputs.InputError("invalid arguments: expected case files, or --model, and not both")
@@ -116,7 +126,7 @@ def releases(
             report = table(seen, wanted, scenarios, _tell_row)
         arguments |= {} if cases else options.arguments
     _show_table(report)
-    arguments |= _given(subject, settings, environments, timeout, wheels)
+    arguments |= _given(subject, settings, environments, timeout, wheels, engines)
     repeated = again("lab", "releases", *(cases or ()), package=package, versions=",".join(wanted), **arguments)
     screen.line(f"{report.verdict}. Again: {repeated}", "bold")
     pages = [("--md", md, markdown(report))] if md is not None else []
@@ -132,6 +142,7 @@ def bisect(
     settings: subjects.Set = None,
     environments: Environments = None,
     wheels: Wheels = None,
+    engines: Engines = None,
     timeout: Timeout = _TIMEOUT,
     json: inputs.Json = None,
 ) -> None:
@@ -149,14 +160,14 @@ def bisect(
     told = case_subject(case)
     if subject is None and told.name:
         subject, settings = told.name, [f"{k}={v}" for k, v in told.settings.items() if k != "wheel"]
-    them = _releases(package, subject, settings, environments, timeout, wheels)
+    them = _releases(package, subject, settings, environments, timeout, wheels, engines)
     if not them.recipe.subject:
         raise inputs.InputError(f"invalid arguments: expected --subject for the case, a part of {package}")
     wanted = index.between(package, good, bad, _known(them))
     with _watched(them) as seen:
         report = bisect_releases(seen, wanted, scenario, _tell)
     _show(report)
-    given = _given(subject, settings, environments, timeout, wheels)
+    given = _given(subject, settings, environments, timeout, wheels, engines)
     repeated = again("lab", "bisect", "releases", case, package=package, good=good, bad=bad, **given)
     screen.line(f"Again: {repeated}", "bold")
     inputs.finish(json, report, report.verdict)
@@ -170,10 +181,14 @@ def _watched(releases: Releases) -> Iterator[Releases]:
 
 
 def _known(releases: Releases) -> tuple[str, ...]:
-    """Return the releases that there are: in the folder with wheels, or on the index."""
+    """Return the releases that there are: in the folder with wheels or with engines, or on the index."""
     from draftproof.fuzz.releases import index
     from draftproof.fuzz.releases.wheels import listed_in
 
+    if releases.engines is not None:
+        from draftproof.fuzz.releases.packs import unpacked_in
+
+        return unpacked_in(releases.engines)
     return listed_in(releases.wheels, releases.package) if releases.wheels else index.listed(releases.package)
 
 
@@ -184,6 +199,7 @@ def _releases(
     folder: Path | None,
     timeout: float,
     wheels: Path | None,
+    engines: Path | None,
 ) -> Releases:
     """Return how the releases are run. Raises InputError where nothing is known to drive the package."""
     import msgspec
@@ -194,6 +210,10 @@ def _releases(
 
     recipe = recipe_of(package)
     recipe = msgspec.structs.replace(recipe, subject=subject or recipe.subject)
+    if engines is not None and (wheels is not None or not recipe.subject):
+        raise inputs.InputError(
+            f"invalid --engines '{engines}': expected --subject beside it, which drives them, and no --wheels"
+        )
     if wheels is not None and not recipe.parts:
         raise inputs.InputError(f"invalid --wheels {str(wheels)!r}: expected none, as {package} is installed")
     if not recipe.subject and not recipe.parts:
@@ -216,6 +236,7 @@ def _releases(
         settings=subjects.settings_of(settings or ()),
         search=subjects.search(),
         wheels=wheels,
+        engines=engines,
     )
 
 
@@ -234,7 +255,12 @@ def _parts(releases: Releases, wanted: list[str] | None, in_parts: bool) -> tupl
 
 
 def _given(
-    subject: str | None, settings: list[str] | None, folder: Path | None, timeout: float, wheels: Path | None
+    subject: str | None,
+    settings: list[str] | None,
+    folder: Path | None,
+    timeout: float,
+    wheels: Path | None,
+    engines: Path | None,
 ) -> dict[str, object]:
     """Return the options that say the same again."""
     return {
@@ -242,6 +268,7 @@ def _given(
         "set": settings,
         "environments": folder,
         "wheels": wheels,
+        "engines": engines,
         "timeout": f"{timeout:g}" if timeout != _TIMEOUT else None,
     }
 

@@ -24,6 +24,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from draftproof.fuzz.releases.environment import LIMIT, NotInstalledError
+from draftproof.fuzz.releases.index import ReleaseError
 from draftproof.properties.lib.base import Value
 from draftproof.properties.lib.errors import InputError
 
@@ -43,7 +44,14 @@ _TVM = "0.1.9"
 _WITHOUT = (
     *("sglang/multimodal_gen/", "sglang/test/", "sglang/benchmark/", "sglang/eval/", "sglang/srt/grpc/_core"),
     *("sglang/jit_kernel/tests/", "sglang/jit_kernel/benchmark/"),
-    *("sgl_kernel/flash_ops", "sgl_kernel/flashmla_ops", "sgl_kernel/sm100/"),
+    *(
+        "sgl_kernel/flash_ops",
+        "sgl_kernel/flashmla_ops",
+        "sgl_kernel/sm100/",
+        "_mscclpp",
+        "lib/mscclpp",
+        "include/mscclpp",
+    ),
 )
 
 
@@ -98,6 +106,15 @@ def unpack(packs: Path, site: Path) -> list[str]:
             _extract(packs, name, site / name)
         _write_paths(one, site)
     return [one.release for one in told]
+
+
+def unpacked_in(site: Path) -> tuple[str, ...]:
+    """Return the releases that were unpacked into a folder, oldest first. Raises ReleaseError."""
+    if not (found := [one.name.removesuffix(".paths") for one in site.glob("*.paths")]):
+        raise ReleaseError(
+            f"invalid --engines {str(site)!r}: expected a folder that `draftproof lab engines unpack` has filled"
+        )
+    return tuple(sorted(found, key=Version))
 
 
 def _told(path: Path) -> Pack:

@@ -41,7 +41,8 @@ class PartAnswers:
 class Releases:
     """A package, and how its releases are run: what drives them, where they are kept, the seconds for a scenario.
 
-    `settings` are the subject's, `search` is its PYTHONPATH; `wheels` is a folder with wheels, in place of the index.
+    `settings` are the subject's, `search` is its PYTHONPATH; in place of the index `wheels` is a folder with wheels, or
+    `engines` one with unpacked releases, which this Python runs.
     `begin` is called with each release that is tried, `watch` with what is being done with it.
     """
 
@@ -52,6 +53,7 @@ class Releases:
     settings: Mapping[str, str] = field(default_factory=dict)
     search: str = ""
     wheels: Path | None = None
+    engines: Path | None = None
     begin: Callable[[str], None] = lambda _version: None
     watch: Callable[[str], None] = lambda _doing: None
 
@@ -82,6 +84,9 @@ class Releases:
 
     def _choice(self, version: str) -> SubjectChoice:
         settings = dict(self.settings)
+        if self.engines is not None:
+            settings |= {"release": version, "engines": str(self.engines.resolve())}
+            return SubjectChoice(name=self.recipe.subject, python=sys.executable, settings=settings)
         if not self.recipe.parts:
             python = str(python_of(self.package, version, self.recipe, self.folder))
             return SubjectChoice(name=self.recipe.subject, python=python, settings=settings)

@@ -13,6 +13,9 @@ import pytest
 
 from draftproof.fuzz.releases import packs
 from draftproof.fuzz.releases.environment import NotInstalledError
+from draftproof.fuzz.releases.index import ReleaseError
+from draftproof.fuzz.releases.packages import Recipe, recipe_of
+from draftproof.fuzz.releases.trial import Releases
 from draftproof.properties.lib.errors import InputError
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -36,7 +39,8 @@ def packed(tmp_path: Path) -> Path:
     pins = (f"torch=={TORCH}", "sglang-kernel==0.4.3", "transformers==5.8.1", 'pytest==1; extra == "test"')
     files = {"sglang/__init__.py": "NUMBER = 9\n", "sglang/test/big.py": "", "sglang/multimodal_gen/x.py": ""}
     write_wheel(wheels, "sglang", "0.5.13", files, pins)
-    write_wheel(wheels, "sglang_kernel", "0.4.3", {"sgl_kernel/a.py": "", "sgl_kernel/flash_ops.abi3.so": "x" * 999})
+    unused = ("sgl_kernel/flash_ops.abi3.so", "_mscclpp.cpython-310.so", "lib/mscclpp.so.0")
+    write_wheel(wheels, "sglang_kernel", "0.4.3", {"sgl_kernel/a.py": "", **dict.fromkeys(unused, "x" * 999)})
     write_wheel(wheels, "transformers", "5.8.1", {"transformers/__init__.py": ""}, ("tokenizers<=0.23,>=0.22",))
     for requirement in ("tokenizers==0.22.1", "tokenizers==0.24.0", f"apache-tvm-ffi=={packs._TVM}", *packs._BASE):
         name, _, number = requirement.partition("==")
@@ -103,6 +107,22 @@ def test_slice_that_is_cut(packed: Path, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(InputError, match=r"engine-0.5.13 in .* cannot be read"):
         packs.unpack(packed, tmp_path / "site")
+
+
+def test_unpacked_releases_are_known_oldest_first(tmp_path: Path) -> None:
+    for release in ("0.5.13", "0.5.9"):
+        (tmp_path / f"{release}.paths").touch()
+    assert packs.unpacked_in(tmp_path) == ("0.5.9", "0.5.13")
+    with pytest.raises(ReleaseError, match=r"invalid --engines .*: expected a folder that `draftproof lab engines"):
+        packs.unpacked_in(tmp_path / "none")
+
+
+def test_a_release_in_a_folder_is_run_by_this_python(tmp_path: Path) -> None:
+    recipe = Recipe(subject="sglang", parts=recipe_of("sglang").parts)
+    releases = Releases("sglang", recipe, tmp_path, 1.0, settings={"graphs": "no"}, engines=tmp_path)
+    choice = releases._choice("0.5.13")
+    assert (choice.name, choice.python) == ("sglang", sys.executable)
+    assert choice.settings == {"graphs": "no", "release": "0.5.13", "engines": str(tmp_path)}
 
 
 def test_folder_without_packs(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ class Scheduler:
         self.forwards: list[TappedForward] = []
         self.req, self.length, self.cached = None, 0, 0
 
-    def flush_cache(self) -> None:
+    def flush_cache(self, *, empty_cache: bool) -> None:
         self.req = None
 
     def draft(self, batch):

@@ -64,7 +64,8 @@ class SglangDriver:
         from sglang.srt.managers.schedule_batch import get_global_server_args
 
         scheduler, page = self._scheduler, self._spec.page_size
-        scheduler.flush_cache()
+        # A graph may read memory that is given back here: docs/sglang.md.
+        scheduler.flush_cache(empty_cache=False)
         rows = min(scenario.schedule.max_batch, scenario.memory.request_slots, engine.MAX_ROWS)
         get_global_server_args().pp_max_micro_batch_size = rows
         scheduler.chunked_prefill_size = -(-scenario.schedule.chunk // page) * page

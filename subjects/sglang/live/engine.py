@@ -113,7 +113,7 @@ def _fields(spec: SglangSpec) -> dict[str, Any]:
         "max_running_requests": MAX_ROWS,
         "max_mamba_cache_size": STATES,
         "cuda_graph_bs": [1, 4],  # two rows and three are padded, five and more run eagerly
-        "mem_fraction_static": 0.3,
+        "mem_fraction_static": 0.8,  # of pools, which max_total_tokens keeps small: others may use the GPU, too
         "chunked_prefill_size": spec.tokens,
         "disable_piecewise_cuda_graph": True,
         "disable_custom_all_reduce": True,

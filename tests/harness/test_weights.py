@@ -21,7 +21,7 @@ from draftproof.reference.run import ReferenceSubject, run
 from draftproof.reference.solve import resolve, solve
 from draftproof.reference.vacuity import WeightTensor, is_alive, is_telling, tensors
 from tests.harness.subjects import Altered, as_it_is
-from tests.named import OF_DRAFT, named
+from tests.named import OF_DRAFT, named, names
 
 
 def solved(scenario: Scenario) -> tuple[Script, Trace]:
@@ -61,8 +61,23 @@ def test_nothing_is_dead_in_the_run_itself():
     lane = WeightTensor("target", "carried")
     same = pytest.MonkeyPatch()
     with same.context() as patched:
-        patched.setattr(vacuity, "_perturbed", lambda scenario, _: [probe.target_weights(scenario.model)])
+        patched.setattr(vacuity, "_perturbed", lambda scenario, _: probe.target_weights(scenario.model))
         assert not is_alive(scenario, script, trace, lane, "cut")
+
+
+@pytest.mark.parametrize("table", ["own.ids", "d2t"])
+def test_a_table_of_ids_that_is_perturbed_leads_to_the_same_tokens(table: str):
+    """With one token for all places a drawn draft might have nothing to be drawn from."""
+    held = 0
+    for scenario in map(named, names()):
+        if isinstance(scenario.model, ProbeModel) and table in (of_draft := vacuity.weights_of(scenario)["draft"]):
+            perturbed = vacuity._perturbed(scenario, WeightTensor("draft", table))[table]
+            place = np.arange(len(perturbed), dtype=np.uint64) * np.uint64(table == "d2t")
+            before, after = of_draft[table] + place, perturbed + place
+            assert sorted(before) == sorted(after)
+            assert not any(before == after)
+            held += 1
+    assert held
 
 
 @pytest.fixture

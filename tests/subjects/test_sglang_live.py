@@ -185,7 +185,7 @@ def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> d
 
 
 def test_a_worker_v1_is_not_driven() -> None:
-    with pytest.raises(engine.SglangStartError, match="worker v1 where overlap scheduling is off.*--set overlap=yes"):
+    with pytest.raises(engine.SglangStartError, match=r"worker v1 where overlap scheduling is off.*--set overlap=yes"):
         driving._drafter(SimpleNamespace(draft=None, draft_model_runner=None))
 
 

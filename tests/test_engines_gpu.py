@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+import weakref
 from collections import Counter
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -17,18 +18,30 @@ from draftproof.reference.run import ReferenceSubject
 from draftproof.reference.solved import solved
 from draftproof.subjects.sglang.live.subject import SglangEngine
 from tests import engines_gpu, mistakes_gpu
-from tests.engines_gpu import CHECKS, GRAPHS, MISTAKES, Check, Ended, Run, is_bad, listed, outcome, words
+from tests.engines_gpu import CHECKS, GRAPHS, MENDED, MISTAKES, Check, Ended, Run, is_bad, listed, outcome, words
 from tests.named import named
 
 
-@pytest.fixture(scope="module")
-def mistaken() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("mistaken_sglang", engines_gpu.OTHER / "mistaken_sglang.py")
+def loaded(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, engines_gpu.OTHER / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+HYBRID = "sglang.srt.layers.attention.hybrid_linear_attn_backend"
+
+
+@pytest.fixture(scope="module")
+def mistaken() -> ModuleType:
+    return loaded("mistaken_sglang")
+
+
+@pytest.fixture(scope="module")
+def mended() -> ModuleType:
+    return loaded("mended_sglang")
 
 
 def test_every_mistake_is_in_the_list(mistaken: ModuleType) -> None:
@@ -49,9 +62,12 @@ def test_checkpoints_of_the_list_are_written() -> None:
     [
         *((CHECKS[0], 0, False), (CHECKS[0], 1, False), (CHECKS[0], None, True)),
         *((MISTAKES[0], 0, False), (MISTAKES[0], 1, True), (MISTAKES[0], None, True)),
+        *((MENDED[0], 0, False), (MENDED[0], 1, True)),
     ],
 )
-def test_a_list_fails_by_a_mistake_that_is_not_found_and_by_time(check: Check, code: int | None, bad: bool) -> None:
+def test_a_list_fails_by_what_was_not_found_by_what_was_in_a_mended_release_and_by_time(
+    check: Check, code: int | None, bad: bool
+) -> None:
     assert is_bad(Ended("0.5.13", check, code, 1.0, "")) is bad
 
 
@@ -94,14 +110,16 @@ def test_words_of_a_check(tmp_path: Path) -> None:
     line = words(states, "0.5.13", Path("ck"), Path("engines"), tmp_path)
     assert line[2:6] == [str(Path(engines_gpu.__file__).with_name("mistakes_gpu.py")), "hybrid", "ck", "0.5.13"]
     assert line[-1] == "state-told-one-less"
+    line = words(MENDED[0], "0.5.13", Path("ck"), Path("engines"), tmp_path)
+    assert line[line.index("--subject") + 1] == "mended_sglang:Mended"
 
 
-def test_mistakes_are_of_one_release() -> None:
+def test_mistakes_and_mends_are_of_one_release() -> None:
     found = listed(["0.5.11", "0.5.13"], "", 6)
     assert [check.name for release, check in found if release == "0.5.11"] == [one.name for one in CHECKS]
     assert max(check.examples for _, check in found) == 6
     assert [check.name for _, check in listed(["0.5.13"], "mimo,states", 6)] == [
-        *("mimo-1", "mimo-2", "mistakes-of-states")
+        *("mimo-1", "mimo-2", "mistakes-of-states", "mimo-1-mended")
     ]
 
 
@@ -196,6 +214,104 @@ def test_mistakes_of_the_host(mistaken: ModuleType, monkeypatch: pytest.MonkeyPa
     assert EagleVerifyInput().sample()[1].tolist() == [2, 1]
     behind.turn(on=True)
     assert EagleVerifyInput().sample()[2].tolist() == [[0, 0, 1], [3, -1, -1]]
+
+
+def put(monkeypatch: pytest.MonkeyPatch, module: str, **content: object) -> None:
+    """Have a module of SGLang with this in it."""
+    parts = module.split(".")
+    for count in range(1, len(parts)):
+        monkeypatch.setitem(sys.modules, ".".join(parts[:count]), SimpleNamespace(__path__=[]))
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace(**content))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "count", "released", "right"),
+    [
+        ([9, 23, 1], 2, 3, 2),  # a stop, and behind it what reaches the budget
+        ([9, 8, 1], 2, 3, 3),
+        ([9, 8, 1, 23], 3, 3, 3),  # a stop behind the budget
+        ([9, 23], 1, 2, 2),
+        ([9, 8], 1, None, None),
+    ],
+)
+def test_a_stop_is_looked_for_before_the_budget(
+    mended: ModuleType, monkeypatch: pytest.MonkeyPatch, tokens: list[int], count: int, released: object, right: object
+) -> None:
+    class Req:
+        def __init__(self) -> None:
+            self.sampling_params = SimpleNamespace(max_new_tokens=3)
+            self.finished_reason = self.finished_len = None
+
+        def finished(self) -> bool:
+            return self.finished_reason is not None
+
+        def update_finish_state(self, new_accepted_len: int) -> None:
+            if len(tokens) >= self.sampling_params.max_new_tokens:
+                self.finished_reason, self.finished_len = "length", self.sampling_params.max_new_tokens
+            elif 23 in tokens[-new_accepted_len:]:
+                self.finished_reason, self.finished_len = "stop", tokens.index(23) + 1
+
+    one = Req()
+    one.update_finish_state(count)
+    assert one.finished_len == released
+    put(monkeypatch, "sglang.srt.managers.schedule_batch", Req=Req)
+    for patch in mended.MENDS["stops"]:
+        patch.apply()
+    one = Req()
+    one.update_finish_state(count)
+    assert one.finished_len == right
+    assert one.sampling_params.max_new_tokens == 3
+
+
+def test_states_are_cleared_before_a_prompt_alone(mended: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    cleared: list[object] = []
+
+    class MambaAttnBackendBase:
+        def _execute_deferred_mamba_cow_and_clear(self, batch: SimpleNamespace) -> None:
+            cleared.append(batch.name)
+
+    put(monkeypatch, HYBRID, MambaAttnBackendBase=MambaAttnBackendBase)
+    for patch in mended.MENDS["states"]:
+        patch.apply()
+    for name in ("prompt", "verify"):
+        mode = SimpleNamespace(is_target_verify=lambda name=name: name == "verify")
+        MambaAttnBackendBase()._execute_deferred_mamba_cow_and_clear(SimpleNamespace(name=name, forward_mode=mode))
+    assert cleared == ["prompt"]
+
+
+def test_buffers_that_graphs_captured_stay(mended: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    class ModelRunner:
+        def _ensure_eager_registry(self, cache: SimpleNamespace, rows: int) -> torch.Tensor:
+            cache.registry = torch.zeros(rows)
+            return cache.registry
+
+    put(monkeypatch, "sglang.srt.model_executor.model_runner", ModelRunner=ModelRunner)
+    for patch in mended.MENDS["buffers"]:
+        patch.apply()
+    cache = SimpleNamespace(registry=None)
+    captured = weakref.ref(ModelRunner()._ensure_eager_registry(cache, 4))
+    ModelRunner()._ensure_eager_registry(cache, 8)
+    assert captured() is not None
+
+
+def test_rows_of_one_token_are_no_padding(mended: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three rows, one of them of one token, in a graph of four."""
+    seen: list[list[int]] = []
+
+    class CudaGraphRunner:
+        def replay_prepare(self, batch: SimpleNamespace) -> None:
+            MambaAttnBackendBase()._replay_metadata(4, None, None, None, torch.tensor([9, 1, 14, 1]))
+
+    class MambaAttnBackendBase:
+        def _replay_metadata(self, bs: int, requests: None, mode: None, spec: None, lengths: torch.Tensor) -> None:
+            seen.append((lengths == 1).tolist())
+
+    put(monkeypatch, "sglang.srt.model_executor.cuda_graph_runner", CudaGraphRunner=CudaGraphRunner)
+    put(monkeypatch, HYBRID, MambaAttnBackendBase=MambaAttnBackendBase)
+    for patch in mended.MENDS["padding"]:
+        patch.apply()
+    CudaGraphRunner().replay_prepare(SimpleNamespace(batch_size=3))
+    assert seen == [[False, False, False, True]]
 
 
 def test_a_control_has_nothing_to_be_found() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from msgspec.structs import replace
+from safetensors import torch as torch_file
 from safetensors.numpy import load_file, save_file
 
 from draftproof.properties.values.drafts import CheckpointDraft
@@ -40,6 +41,14 @@ def test_head_becomes_one_of_sglang(tmp_path: Path) -> None:
     made = Path(heads.published(str(write_head(tmp_path / "head", "LlamaForCausalLM")), "eagle"))
     assert json.loads((made / "config.json").read_text())["architectures"] == ["LlamaForCausalLMEagle"]
     np.testing.assert_array_equal(load_file(made / "model.safetensors")["fc.bias"], np.zeros(4, np.float32))
+
+
+def test_head_in_bfloat16_becomes_one_of_sglang(tmp_path: Path) -> None:
+    head = write_head(tmp_path / "head", "LlamaForCausalLM")
+    torch_file.save_file({"fc.weight": torch.ones(4, 8, dtype=torch.bfloat16)}, head / "model.safetensors")
+    bias = torch_file.load_file(Path(heads.published(str(head), "eagle")) / "model.safetensors")["fc.bias"]
+    assert bias.tolist() == [0.0] * 4
+    assert bias.dtype == torch.bfloat16
 
 
 def test_head_of_sglang_stays(tmp_path: Path) -> None:
@@ -91,7 +100,8 @@ class Scheduler:
         self.req_to_token_pool = SimpleNamespace(req_to_token=self.table)
         pool = SimpleNamespace(k_buffer=[torch.zeros(200, 1, 2)], v_buffer=[torch.zeros(200, 1, 2)])
         self.tp_worker = SimpleNamespace(model_runner=SimpleNamespace(token_to_kv_pool=pool))
-        self.draft_worker = SimpleNamespace(draft=self.draft, draft_runner=self.tp_worker.model_runner)
+        drafter = SimpleNamespace(draft=self.draft, draft_runner=self.tp_worker.model_runner)
+        self.draft_worker = SimpleNamespace(draft_worker=drafter)
         self.send_to_detokenizer = SimpleNamespace()
         self.forwards: list[TappedForward] = []
         self.req, self.length, self.cached = None, 0, 0
@@ -132,7 +142,7 @@ class Scheduler:
             self.length, self.pending = len(prompt), prompt[-1] + 1
             self.seen(False, "EXTEND", ids=list(prompt), logits=[self.pending])
             return SimpleNamespace(copy_done=None, next_draft_input=None, tokens=[self.pending])
-        ids = self.draft_worker.draft(batch).draft_token
+        ids = self.draft_worker.draft_worker.draft(batch).draft_token
         chosen = ids + 1
         count = 1 + int((ids[1:] == chosen[:-1]).int().cumprod(0).sum())
         self.seen(False, "TARGET_VERIFY", ids=ids.tolist(), logits=chosen.tolist())
@@ -174,6 +184,11 @@ def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> d
     return driving.SglangDriver(engine.SglangSpec("m", "float32", "EAGLE", "", STEPS, 1, 64, **SWITCHES))
 
 
+def test_a_worker_v1_is_not_driven() -> None:
+    with pytest.raises(engine.SglangStartError, match=r"worker v1 where overlap scheduling is off.*--set overlap=yes"):
+        driving._drafter(SimpleNamespace(draft=None, draft_model_runner=None))
+
+
 def asked(forced: tuple[int, ...] | None):
     scenario = named("eagle_padded")
     one = replace(scenario.requests[0], prompt=(10, 11, 12), budget=6, arrival=0)
@@ -204,7 +219,7 @@ def test_what_is_not_forced_is_the_drafts_own(driver: driving.SglangDriver) -> N
 def test_a_draft_that_was_not_verified_shows(driver: driving.SglangDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is reported as verified is read from the verify, and not from what was forced."""
     monkeypatch.setattr(driver, "_proposing", driver._propose)
-    driver._scheduler.draft_worker.draft = driver._propose
+    driver._scheduler.draft_worker.draft_worker.draft = driver._propose
     assert set(of(driver.run(*asked((14, 15))), "round.drafts").values()) == {(7, 7)}
 
 
@@ -319,7 +334,8 @@ def test_states_of_a_launch(driver: driving.SglangDriver) -> None:
     assert rows == set(range(STEPS + 1))
 
 
-def test_prompts_run_in_the_recurrent_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("place", ["sglang.srt.layers.attention.fla", "sglang.kernels.ops.attention.fla"])
+def test_prompts_run_in_the_recurrent_kernel(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     given = {}
 
     def kernel(q, k, v, g, beta, **named):
@@ -327,10 +343,11 @@ def test_prompts_run_in_the_recurrent_kernel(monkeypatch: pytest.MonkeyPatch) ->
         return v
 
     module = SimpleNamespace(fused_recurrent_gated_delta_rule_update_fwd=kernel)
-    monkeypatch.setitem(sys.modules, "sglang.srt.layers.attention.fla.fused_recurrent", module)
-    for name in ("sglang", "srt", "layers", "attention", "fla"):
-        whole = "sglang.srt.layers.attention.fla".partition(name)
-        monkeypatch.setitem(sys.modules, whole[0] + whole[1], SimpleNamespace(__path__=[], fused_recurrent=module))
+    monkeypatch.setitem(sys.modules, f"{place}.fused_recurrent", module)
+    parts = place.split(".")
+    for count in range(1, len(parts) + 1):
+        package = SimpleNamespace(__path__=[], __spec__=object(), fused_recurrent=module)
+        monkeypatch.setitem(sys.modules, ".".join(parts[:count]), package)
     q = torch.zeros(1, 16, 2, 4).transpose(1, 2)
     made = native.recurrent(
         q, q, q, q[..., 0], q[..., 0], initial_state=7, initial_state_indices=8, cu_seqlens=9,

@@ -199,6 +199,11 @@ class SglangDriver:
 
 def _drafter(worker: Any) -> tuple[Any, Any]:
     """Return what proposes drafts, with a method `draft`, and the model runner of its model."""
-    drafter = worker if hasattr(worker, "draft") else worker.draft_worker
+    if not hasattr(worker, "draft_worker"):
+        raise engine.SglangStartError(
+            "this release drafts in its worker v1 where overlap scheduling is off, which is not driven: expected"
+            " --set overlap=yes, or 0.5.13 or later"
+        )
+    drafter = worker.draft_worker
     runner = getattr(drafter, "draft_runner", None) or drafter.draft_model_runner
     return drafter, runner

@@ -29,6 +29,8 @@ _ENVIRONMENT = {
     "SGLANG_MAMBA_CONV_DTYPE": "float32",
 }
 MAX_ROWS, STATES = 8, 32
+_GRAPH_ROWS = [1, 4]
+"""Two rows and three are padded, five and more run eagerly."""
 
 
 class SglangStartError(ConditionError, RuntimeError):
@@ -112,10 +114,12 @@ def _fields(spec: SglangSpec) -> dict[str, Any]:
         "max_total_tokens": spec.tokens,
         "max_running_requests": MAX_ROWS,
         "max_mamba_cache_size": STATES,
-        "cuda_graph_bs": [1, 4],  # two rows and three are padded, five and more run eagerly
+        "cuda_graph_bs": _GRAPH_ROWS,
+        "cuda_graph_bs_decode": _GRAPH_ROWS,  # its name in 0.5.16
         "mem_fraction_static": 0.8,  # of pools, which max_total_tokens keeps small: others may use the GPU, too
         "chunked_prefill_size": spec.tokens,
         "disable_piecewise_cuda_graph": True,
+        "disable_prefill_cuda_graph": True,  # its name in 0.5.16
         "disable_custom_all_reduce": True,
         "disable_radix_cache": not spec.radix,
         "disable_cuda_graph": not spec.graphs,

@@ -20,7 +20,7 @@ def published(path: str, algorithm: str) -> str:
     architecture = _EAGLE.get(algorithm)
     if architecture is None or config["architectures"] == [architecture]:
         return path
-    from safetensors.numpy import load_file, save_file
+    from safetensors.torch import load_file, save_file  # numpy has no bfloat16
 
     made = Path(tempfile.mkdtemp(prefix="draftproof-head-"))
     atexit.register(shutil.rmtree, made, ignore_errors=True)
@@ -29,6 +29,6 @@ def published(path: str, algorithm: str) -> str:
     weights = load_file(made / "model.safetensors")
     if algorithm == "eagle" and "fc.bias" not in weights:
         # Without one SGLang's own is whatever torch.nn.Linear is made with.
-        weights["fc.bias"] = 0 * weights["fc.weight"][:, 0]
+        weights["fc.bias"] = weights["fc.weight"].new_zeros(len(weights["fc.weight"]))
         save_file(weights, made / "model.safetensors")
     return str(made)

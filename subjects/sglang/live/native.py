@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 
@@ -29,6 +31,12 @@ def _experts(layer: Any, dispatch_output: Any) -> Any:
     return made if factor is None else made._replace(hidden_states=made.hidden_states * factor)
 
 
+def _recurrent_module() -> str:
+    """Return where a release keeps its recurrent kernels."""
+    late = "sglang.kernels.ops.attention.fla.fused_recurrent"  # 0.5.16 and later
+    return late if find_spec("sglang.kernels") else "sglang.srt.layers.attention.fla.fused_recurrent"
+
+
 def recurrent(
     q: Any,
     k: Any,
@@ -46,11 +54,9 @@ def recurrent(
 
     It stands for `chunk_gated_delta_rule`, which refuses float32, and makes no states in between: no prefix is cached.
     """
-    from sglang.srt.layers.attention.fla.fused_recurrent import fused_recurrent_gated_delta_rule_update_fwd
-
     assert not head_first
     tensors = (one.contiguous() for one in (q, k, v, g, beta))
-    made = fused_recurrent_gated_delta_rule_update_fwd(
+    made = import_module(_recurrent_module()).fused_recurrent_gated_delta_rule_update_fwd(
         *tensors,
         scale=k.shape[-1] ** -0.5 if scale is None else scale,
         initial_state_source=initial_state,

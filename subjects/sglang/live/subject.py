@@ -13,7 +13,13 @@ from draftproof.subjects.sglang.live import engine, heads
 from draftproof.subjects.sglang.live.driving import SglangDriver
 
 _TOKENS = 4096
-_ARCHITECTURES = ("LlamaForCausalLM", "Qwen3ForCausalLM", "MiMoForCausalLM", "Qwen3NextForCausalLM")
+_ARCHITECTURES = (
+    "LlamaForCausalLM",
+    "Qwen3ForCausalLM",
+    "MiMoForCausalLM",
+    "Glm4MoeForCausalLM",
+    "Qwen3NextForCausalLM",
+)
 """Targets that were seen to run."""
 _ALGORITHMS = {"eagle": "EAGLE", "eagle3": "EAGLE3"}
 _HOST = frozenset({"round.rows", "round.table", "accept.emitted", "accept.correct_len", "accept.index", "accept.bonus"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -173,12 +173,13 @@ def scenarios(options: Chosen, seed: int, count: int) -> list[Scenario]:
     return list(generated(options, seed, count))
 
 
-def generated(options: Chosen, seed: int, count: int) -> Iterator[Scenario]:
-    """Yield them, each drawn when it is asked for. Raises InputError at once."""
+def generated(options: Chosen, seed: int, count: int, features: Sequence[str] = ()) -> Iterator[Scenario]:
+    """Yield them, each drawn when it is asked for; most of probes have all `features`. Raises InputError at once."""
     if options.model is None:
         from draftproof.properties.strategies import scenarios as of_probes
 
-        return of_probes.generated(seed, count, tuple(name for name in drafts_of(options.name) if name in options.of))
+        names = tuple(name for name in drafts_of(options.name) if name in options.of)
+        return of_probes.generated(seed, count, names, features=features)
     try:
         return _real(options.model, options, seed, count)
     except (ValueError, OSError) as error:

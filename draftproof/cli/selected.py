@@ -49,7 +49,7 @@ def scenarios(
     from draftproof.properties.select import NoScenarioError, select
 
     told = " ".join(f"--with {feature.name}" for feature in wanted)
-    listed = drafts.generated(options, seed, _MOST)
+    listed = drafts.generated(options, seed, _MOST, [feature.name for feature in wanted])
     try:
         with screen.progress(f"looking for scenarios {told}", count) as advance:
             found = select(listed, wanted, count, limits, advance)

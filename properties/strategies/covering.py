@@ -117,11 +117,17 @@ def _places(bits: int) -> Iterator[int]:
 
 
 class Array:
-    """The rows of one list. `drafts` take turns; only points that go with one of them count."""
+    """The rows of one list. `drafts` take turns; only points that go with one of them count.
 
-    def __init__(self, name: str, drafts: Sequence[str], without: frozenset[Point] = frozenset()) -> None:
+    Every row begins with `features`, if they go together with its draft.
+    """
+
+    def __init__(
+        self, name: str, drafts: Sequence[str], without: frozenset[Point] = frozenset(), features: Sequence[str] = ()
+    ) -> None:
         """Take the seed as a name, and points that are to come up in no row."""
         self._name, self._choose = name, SeededChoose(name)
+        self._features = [point for point in map(_feature, features) if point in _ORDER]
         self._drafts = [_ORDER[Point("draft", draft)] for draft in drafts]
         beside = _beside()
         of_drafts = 0
@@ -184,7 +190,8 @@ class Array:
         """Return the points of the next row."""
         turn, player = divmod(self._number, len(self._drafts))
         draft, searches = self._drafts[player], turn % _SEARCHING == _SEARCHING - 1
-        lead = 1 << draft if searches else self._lead(turn - turn // _SEARCHING, player, draft)
+        begun = self._begun(1 << draft, self._features) or 1 << draft
+        lead = begun if searches else self._lead(turn - turn // _SEARCHING, player, begun)
         self._number += 1
         self._counts_triples = searches and not self._has_open_pairs
         candidates = [
@@ -225,9 +232,9 @@ class Array:
         )
         return (pairs / cost, triples / cost)
 
-    def _lead(self, turn: int, player: int, draft: int) -> int:
-        """Return the draft with what a row begins with; drafts are dealt it in orders of their own."""
-        leads = [1 << draft, *filter(None, (self._begun(1 << draft, lead) for lead in LEADS))]
+    def _lead(self, turn: int, player: int, begun: int) -> int:
+        """Return the row as it begins: with what all rows of its draft have, and a lead that its draft is dealt."""
+        leads = [begun, *filter(None, (self._begun(begun, lead) for lead in LEADS))]
         block, place = divmod(turn, len(leads))
         return SeededChoose(f"{self._name} leads {player} {block}").shuffled(leads)[place]
 

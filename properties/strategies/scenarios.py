@@ -58,25 +58,37 @@ def generate(
 
 
 def generated(
-    seed: int, count: int, drafts: Sequence[Algorithm] = ALGORITHMS[:1], sizes: Sequence[Size] = SIZES
+    seed: int,
+    count: int,
+    drafts: Sequence[Algorithm] = ALGORITHMS[:1],
+    sizes: Sequence[Size] = SIZES,
+    features: Sequence[str] = (),
 ) -> Iterator[Scenario]:
-    """Yield what `generate` returns, each made when it is asked for. Raises InputError for bad drafts at once."""
-    return (one.scenario for one in listed(seed, count, drafts, sizes))
+    """Yield what `generate` returns, each made when it is asked for. Raises InputError for bad drafts at once.
+
+    With `features` it is another list, in which most scenarios have all of them.
+    """
+    return (one.scenario for one in listed(seed, count, drafts, sizes, features))
 
 
 def listed(
-    seed: int, count: int, drafts: Sequence[Algorithm] = ALGORITHMS[:1], sizes: Sequence[Size] = SIZES
+    seed: int,
+    count: int,
+    drafts: Sequence[Algorithm] = ALGORITHMS[:1],
+    sizes: Sequence[Size] = SIZES,
+    features: Sequence[str] = (),
 ) -> Iterator[Listed]:
     """Yield the scenarios of a list with their rows. Raises InputError for bad drafts at once."""
     is_sequence = isinstance(drafts, Sequence) and not isinstance(drafts, str)
     known = is_sequence and len(drafts) and all(drafts.count(one) == 1 and one in ALGORITHMS for one in drafts)
     require_input(bool(known), "drafts", drafts, f"a tuple of some of {', '.join(ALGORITHMS)}, each once")
-    return _listed(seed, count, tuple(drafts), frozenset(size.name for size in sizes))
+    of_sizes = {size.name for size in sizes}
+    without = frozenset(Point("size", one.name) for one in SIZES if one.name not in of_sizes)
+    name = " ".join((str(seed), *drafts, *features))
+    return _listed(name, count, Array(name, drafts, without, features))
 
 
-def _listed(seed: int, count: int, drafts: tuple[Algorithm, ...], sizes: frozenset[str]) -> Iterator[Listed]:
-    name = f"{seed} {' '.join(drafts)}"
-    array = Array(name, drafts, frozenset(Point("size", one.name) for one in SIZES if one.name not in sizes))
+def _listed(name: str, count: int, array: Array) -> Iterator[Listed]:
     for number in range(count):
         row = row_of(array.next())
         scenario, row = _chosen(f"{name} {number}", number, row, array)

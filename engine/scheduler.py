@@ -130,17 +130,7 @@ class Scheduler:
         emitted, finished = sequence.gain((first,), self._config)
         sequence.rounds = row.round
         sequence.extended = sequence.extended if finished else sequence.seq_len
-        return Commit(
-            row.request.id,
-            row.req_row,
-            row.state_slot,
-            row.round,
-            0,
-            emitted,
-            sequence.seq_len,
-            finished,
-            prompt_logprobs=sequence.told,
-        )
+        return Commit.of(row, 0, emitted, sequence.seq_len, finished, sequence.told)
 
     def commit(self, row: DecodeRow, tokens: tuple[int, ...]) -> Commit:
         """Append accepted drafts and bonus to the request."""
@@ -149,9 +139,7 @@ class Scheduler:
         sequence.seq_len = row.seq_len + len(emitted)
         sequence.extended = sequence.extended if finished else sequence.seq_len
         sequence.rounds += 1
-        return Commit(
-            row.request.id, row.req_row, row.state_slot, row.round, row.seq_len, emitted, sequence.seq_len, finished
-        )
+        return Commit.of(row, row.seq_len, emitted, sequence.seq_len, finished)
 
     def retire(self, commits: tuple[Commit, ...]) -> Retired:
         """Free what finished requests own, and keep what is final of all, in the order of their admission.

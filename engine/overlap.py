@@ -117,10 +117,7 @@ class OverlapEngine(Engine):
             step.buffers["prompts"][: len(batch)].copy_(ran.target_tokens, non_blocking=True)
         # The draft's entries are made of the first token, and its input is put together on the host.
         next_tokens = ran.target_tokens.tolist()
-        commits = tuple(
-            Commit(row.request.id, row.req_row, row.state_slot, row.round, 0, (next_tokens[place],), row.end, False)
-            for place, row in zip(ends, last, strict=True)
-        )
+        commits = tuple(Commit.of(batch[place], 0, (next_tokens[place],), batch[place].end) for place in ends)
         self.probes.on_commit(commits)
         self.probes.on_target_hidden_states(ran.hidden_states)
         with self.group.padded_to(step.num_entries):

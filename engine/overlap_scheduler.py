@@ -47,8 +47,7 @@ class OverlapScheduler(Scheduler):
             sequence.extended = row.end
             return None
         emitted, finished = self._cut(sequence, (token,))
-        place = (row.request.id, row.req_row, row.state_slot, row.round)
-        return Commit(*place, 0, emitted, row.end, finished, prompt_logprobs=sequence.told)
+        return Commit.of(row, 0, emitted, row.end, finished, sequence.told)
 
     def receive_round(self, row: DecodeRow, tokens: tuple[int, ...]) -> Commit | None:
         """Take in the tokens that a round has committed; None if the request had ended before it."""
@@ -60,8 +59,7 @@ class OverlapScheduler(Scheduler):
         sequence.known_len += len(tokens)
         self._process(sequence, before, sequence.known_len)
         emitted, finished = self._cut(sequence, tokens)
-        place = (row.request.id, row.req_row, row.state_slot, row.round)
-        return Commit(*place, before, emitted, sequence.known_len, finished)
+        return Commit.of(row, before, emitted, sequence.known_len, finished)
 
     def waits_for(self, plan: StepPlan) -> bool:
         """Return whether the next step cannot be planned before the results of this one are there (S-OVERLAP-10).

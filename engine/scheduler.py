@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import random
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 
 from msgspec.structs import replace
 
@@ -130,17 +130,7 @@ class Scheduler:
         emitted, finished = sequence.gain((first,), self._config)
         sequence.rounds = row.round
         sequence.extended = sequence.extended if finished else sequence.seq_len
-        return Commit(
-            row.request.id,
-            row.req_row,
-            row.state_slot,
-            row.round,
-            0,
-            emitted,
-            sequence.seq_len,
-            finished,
-            prompt_logprobs=sequence.told,
-        )
+        return Commit.of(row, 0, emitted, sequence.seq_len, finished, sequence.told)
 
     def commit(self, row: DecodeRow, tokens: tuple[int, ...]) -> Commit:
         """Append accepted drafts and bonus to the request."""
@@ -149,9 +139,7 @@ class Scheduler:
         sequence.seq_len = row.seq_len + len(emitted)
         sequence.extended = sequence.extended if finished else sequence.seq_len
         sequence.rounds += 1
-        return Commit(
-            row.request.id, row.req_row, row.state_slot, row.round, row.seq_len, emitted, sequence.seq_len, finished
-        )
+        return Commit.of(row, row.seq_len, emitted, sequence.seq_len, finished)
 
     def retire(self, commits: tuple[Commit, ...]) -> Retired:
         """Free what finished requests own, and keep what is final of all, in the order of their admission.
@@ -270,12 +258,13 @@ class Scheduler:
         while self._waiting and self._waiting[0].request.arrival <= step and self.page_table.free:
             waited = self._waiting[0]
             has_place = not waited.transfer or len(self._sequences) < self._config.max_batch
-            if not has_place or not self._tokens_left(*self._shared()):
+            _, rounds, left = self._shared()
+            if not has_place or not left:
                 break
             cached = self.cache.match(waited.known, waited.most_served)
             if waited.transfer and self._config.preemption:
                 need = self._pages(replace(waited.request, budget=len(waited.transfer.emitted)))
-                spare = self._spare_of(self._shared()[1])
+                spare = self._spare_of(rounds)
             elif self._config.preemption:
                 need = self._pages_to(len(waited.text)) - sum(node.locks > 0 for node in cached)
                 spare = self._spare(steps_of)
@@ -323,35 +312,28 @@ class Scheduler:
 
     def _batches(self, steps_of: Callable[[int], int]) -> tuple[list[PrefillRow], list[DecodeRow]]:
         """Return the chunks and rounds of a step; a round has no more drafts than a batch of their number allows."""
-        prefill, decode = self._shared()
+        prefill, decode, _ = self._shared()
         limit, most = self._config.draft_batch, steps_of(len(decode))
         most = 0 if 0 < limit < len(decode) else most
         return prefill, [row.within(most) for row in decode]
 
-    def _shared(self) -> tuple[list[PrefillRow], list[DecodeRow]]:
-        """Return a chunk of each sequence in prefill, and a round of those past it, as many as a batch may have.
+    def _shared(self) -> tuple[list[PrefillRow], list[DecodeRow], int]:
+        """Return a chunk of each sequence in prefill, a round of those past it (a batch at most), and the tokens left.
 
         In the order of admission they share the tokens of a step: a round gets fewer drafts, or none of them runs.
         """
-        prefill, decode = list[PrefillRow](), list[DecodeRow]()
+        prefill, decode, left = list[PrefillRow](), list[DecodeRow](), self._config.token_budget or sys.maxsize
         rounds = {sequence.request.id for sequence in self._ready()[: self._config.max_batch]}
         most = self._config.most_steps
         for sequence in self.live:
-            left = self._tokens_left(prefill, decode)
             if left and sequence.request.id in rounds:
                 row = self._round(sequence, most)
                 decode.append(row.having(self._config.steps_within(row.num_drafts, left)))
+                left -= self._config.num_drafts(decode[-1].num_drafts) + 1
             elif left and sequence.in_prefill:
                 prefill.append(self._chunk(sequence, left))
-        return prefill, decode
-
-    def _tokens_left(self, prefill: Iterable[PrefillRow], decode: Iterable[DecodeRow]) -> int:
-        """Return how many tokens of a step these rows leave."""
-        if not self._config.token_budget:
-            return sys.maxsize
-        taken = sum(row.end - row.start for row in prefill)
-        taken += sum(self._config.num_drafts(row.num_drafts) + 1 for row in decode)
-        return max(0, self._config.token_budget - taken)
+                left -= prefill[-1].end - prefill[-1].start
+        return prefill, decode, left
 
     def _chunk(self, sequence: Sequence, most: int) -> PrefillRow:
         waited, start = sequence.waited, sequence.prefilled

@@ -296,3 +296,17 @@ class Commit(Struct, frozen=True):
     logprobs: tuple[tuple[int, ...], ...] = ()
     prompt_logprobs: tuple[tuple[int, tuple[int, ...]], ...] = ()
     error: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        row: PrefillRow | DecodeRow,
+        before: int,
+        emitted: tuple[int, ...],
+        seq_len: int,
+        finished: bool = False,
+        told: tuple[tuple[int, tuple[int, ...]], ...] = (),
+    ) -> Commit:
+        """Return what the request of a row gained, from `before` tokens on; `told` are its prompt logprobs."""
+        place = (row.request.id, row.req_row, row.state_slot, row.round)
+        return cls(*place, before, emitted, seq_len, finished, prompt_logprobs=told)

@@ -163,9 +163,6 @@ class EagleDraft(ModelDraft[Head]):
         first = {"next_draft_token": self.tapping.choose(name, logits, target_ids=self.model.target_ids)}
         return first | ({"next_logits": logits.double()} if self.context.config.drafts_sampled else {})
 
-    def _choose(self, name: str, states: Tensor, step: int = -1) -> Tensor:
-        return self.tapping.choose(name, self.model.logits(states), step, self.model.target_ids)
-
 
 def probe(parts: ProbeParts) -> ProbeHead:
     """Return the model of a probe's draft."""

@@ -8,7 +8,6 @@ Sources: Saxena, "Prompt Lookup Decoding" (2023); docs/semantics/ngram.md, S-NGR
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -68,19 +67,12 @@ class NgramIndex:
         size, place = self._longest()
         return self._tokens[place : place + most] if size else []
 
-    def paths(self, most: int, count: int) -> list[list[int]]:
-        """Return at most `most` tokens after each of `count` occurrences of the match, the one that counts first."""
-        size, _ = self._longest()
-        suffix, places = self._tokens[len(self._tokens) - size :], range(size, len(self._tokens))
-        places = places if self._earliest else places[::-1]
-        behind = (at for at in places if self._tokens[at - size : at] == suffix)
-        return [self._tokens[at : at + most] for at in islice(behind, count if size else 0)]
-
 
 class NgramDraft(Draft[NgramSettings]):
     """A `Draft`."""
 
     looks_up = True
+    index: type[NgramIndex] = NgramIndex
 
     def __init__(self, model: NgramSettings, context: DraftContext) -> None:
         super().__init__(model, context)
@@ -120,11 +112,11 @@ class NgramDraft(Draft[NgramSettings]):
         self._catch_up()
         for row, token in zip(chunks.rows, chunks.next_tokens, strict=True):
             if row.tail < 0:
-                self._indices[row.request.id] = NgramIndex(self.model, (*row.text, token))
+                self._indices[row.request.id] = self.index(self.model, (*row.text, token))
 
     def receive(self, row: PrefillRow, rows: Mapping[str, Tensor]) -> None:
         """Begin with the prompt and the token after it: nothing else is transferred."""
-        self._indices[row.request.id] = NgramIndex(self.model, row.text)
+        self._indices[row.request.id] = self.index(self.model, row.text)
 
     def tracked_requests(self) -> tuple[int, ...]:
         """Return those with an index."""

@@ -5,10 +5,38 @@ Nothing is launched, as of a chain. Sources: SGLang's n-gram draft; docs/semanti
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
-from draftproof.engine.drafts.ngram import NgramDraft
+from draftproof.engine.drafts.ngram import NgramDraft, NgramIndex
+from draftproof.engine.models.base import NgramSettings
 from draftproof.engine.stages import DecodeRow, HostDrafts
+
+
+class NgramTreeIndex(NgramIndex):
+    """With the places behind all occurrences of each n-gram, ascending."""
+
+    def __init__(self, settings: NgramSettings, tokens: Sequence[int]) -> None:
+        self._behind = defaultdict[tuple[int, ...], list[int]](list)
+        super().__init__(settings, tokens)
+
+    def advance(self, tokens: Sequence[int]) -> None:
+        """See NgramIndex."""
+        first = len(self._tokens)
+        super().advance(tokens)
+        for place in range(first, len(self._tokens)):
+            for size in self._sizes:
+                if size <= place:
+                    self._behind[tuple(self._tokens[place - size : place])].append(place)
+
+    def paths(self, most: int, count: int) -> list[list[int]]:
+        """Return at most `most` tokens after each of `count` occurrences of the match, the one that counts first."""
+        size, _ = self._longest()
+        if not size:
+            return []
+        places = self._behind[tuple(self._tokens[-size:])]
+        return [self._tokens[at : at + most] for at in islice(places if self._earliest else reversed(places), count)]
 
 
 class _Node:
@@ -56,6 +84,9 @@ def merge(paths: Iterable[Sequence[int]], nodes: int) -> tuple[list[int], list[i
 
 class NgramTreeDraft(NgramDraft):
     """A `Draft`."""
+
+    index = NgramTreeIndex
+    _indices: dict[int, NgramTreeIndex]  # type: ignore[assignment]  # each was made by `index`
 
     def look_up(self, batch: tuple[DecodeRow, ...]) -> HostDrafts:
         """Return the trie of each row, as deep as its num_drafts."""

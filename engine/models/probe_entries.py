@@ -62,24 +62,14 @@ class ProbeEntries:
         return (*self._embed.tensors(), self._carry, *layer, *self.logits.tensors(), *own)
 
 
-class ProbeHead:
-    """A `Head`."""
+class ProbeHead(ProbeEntries):
+    """A `Head`: the only layer of its draft."""
 
     def __init__(self, parts: ProbeParts) -> None:
-        self.cache_shape = parts.cache_shape
-        self.takes, self._entries = parts.own.takes, ProbeEntries(parts, 0)
-        self.target_ids = self._entries.target_ids
+        super().__init__(parts, 0)
+        self.cache_shape, self.takes = parts.cache_shape, parts.own.takes
 
-    def forward(
-        self, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache
-    ) -> tuple[Tensor, Tensor]:
-        return self._entries.forward(ids, hidden_states, metadata, cache)
-
-    def logits(self, hidden_states: Tensor) -> Tensor:
-        return self._entries.logits(hidden_states)
-
-    def weights(self) -> tuple[Tensor, ...]:
-        return self._entries.tensors()
+    weights = ProbeEntries.tensors
 
 
 class ProbeChain:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 import torch
 from torch import Tensor
 
-from draftproof.engine.stages import Commit
 from draftproof.properties.values.observed import Datum, Vector
 from draftproof.properties.values.trace import Key, Observation
 
@@ -26,14 +23,6 @@ class ObservationLog:
         """Forget what was observed of a round of a request, except in the channels `but`."""
         place = (request, round_)
         self.observations[:] = [one for one in self.observations if one.key[:2] != place or one.channel in but]
-
-    def add_states(
-        self, channel: str, commits: Sequence[Commit], layers: Iterable[int], states: Iterable[Sequence[Vector]]
-    ) -> None:
-        """Append a vector for each layer and each commit; `states` has a sequence of vectors for each layer."""
-        for layer, vectors in zip(layers, states, strict=True):
-            for commit, vector in zip(commits, vectors, strict=True):
-                self.add(channel, Key(commit.request, commit.round, layer=layer), vector)
 
 
 def vectors(tensor: Tensor) -> list[Vector]:

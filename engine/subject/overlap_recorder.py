@@ -71,12 +71,7 @@ class OverlapRecorder(TraceRecorder):
         self.on_accept(batch, verified)
         gained = [tokens if row.num_drafts >= 0 else () for row, tokens in zip(batch, verified.tokens, strict=True)]
         self._ran = tuple(
-            Commit(
-                *(row.request.id, row.req_row, row.state_slot, row.round, row.seq_len),
-                emitted=tokens,
-                seq_len=row.seq_len + len(tokens),
-                finished=False,
-            )
+            Commit.of(row, row.seq_len, tokens, row.seq_len + len(tokens))
             for row, tokens in zip(batch, gained, strict=True)
         )
         self.on_commit(self._ran)

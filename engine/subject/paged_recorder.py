@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -19,11 +19,8 @@ from draftproof.properties.values.observed import (
     Owner,
     PoolReport,
     StatePoolReport,
-    Vector,
 )
 from draftproof.properties.values.trace import Key
-
-ReadEntries = list[tuple[Key, Vector]]
 
 
 class EntrySpan(NamedTuple):
@@ -74,19 +71,7 @@ class PagedRecorder:
     def report_entries(
         self, channel: str, cache: PagedCache, layers: Sequence[int], spans: Sequence[EntrySpan]
     ) -> None:
-        """Report KV entries of the positions of spans, read where the requests' own tables say they are."""
-        for entries in self.read_entries(cache, layers, spans):
-            self.add_entries(channel, entries)
-
-    def add_entries(self, channel: str, entries: ReadEntries) -> None:
-        """Report what was read of a span."""
-        for key, entry in entries:
-            self._log.add(channel, key, entry)
-
-    def read_entries(
-        self, cache: PagedCache, layers: Sequence[int], spans: Sequence[EntrySpan]
-    ) -> Iterator[ReadEntries]:
-        """Yield the entries of each span; all of them are read at once."""
+        """Report KV entries of the positions of spans, read at once where the requests' own tables say they are."""
         if not spans:
             return
         tables, size = self._engine.scheduler.page_table.pages, cache.page_size
@@ -99,11 +84,9 @@ class PagedRecorder:
         at = torch.tensor(slots, dtype=torch.int64).to(cache.page_table.device)
         read = [(layer, iter(vectors(cache.read(order, at)))) for order, layer in enumerate(layers)]
         for (commit, _, _), positions in zip(spans, places, strict=True):
-            yield [
-                (Key(commit.request, commit.round, layer=layer, row=row), next(of_layer))
-                for layer, of_layer in read
-                for row in positions
-            ]
+            for layer, of_layer in read:
+                for row in positions:
+                    self._log.add(channel, Key(commit.request, commit.round, layer=layer, row=row), next(of_layer))
 
     def report_pools(self, step: int) -> None:
         """Report the owners of pages, slots and rows after an engine step."""

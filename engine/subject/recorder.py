@@ -191,34 +191,21 @@ class TraceRecorder(Probes):
         self._plan = replace(self._plan, decode=tuple(replace(row, num_drafts=count) for row, count in pairs))
         proposed, verified = (_rows(one.draft_tokens, one.num_drafts) for one in (proposal, steered))
         for index, row in enumerate(batch):
-            self._proposed(row, proposed[index])
+            key = Key(row.request.id, row.round)
+            self._log.add("propose.tokens", key, proposed[index])
+            for name, values in self._engine.draft.origin(row.request.id).items():
+                self._log.add(f"propose.{name}", key, msgspec.convert(values, CHANNELS[f"propose.{name}"].value))
             if proposal.weights is not None and row.request.sampling and row.request.sampling.draft == "sampled":
-                drawn_by = proposal.weights[index].tolist()[: proposal.num_drafts[index]]
-                self._weighed(row, tuple(map(tuple, drawn_by)))
-            self._verified(row, verified[index])
+                drawn_by = proposal.weights[index, : proposal.num_drafts[index]].tolist()
+                for place, weights in enumerate(map(tuple, drawn_by), start=1):
+                    self._log.add("propose.weights", key._replace(row=place), weights)
+            self._log.add("round.drafts", key, verified[index])
         if proposal.parents is not None and steered.parents is not None:
             shapes = _rows(proposal.parents, proposal.num_drafts), _rows(steered.parents, steered.num_drafts)
             for row, shape, verified_shape in zip(batch, *shapes, strict=True):
-                self._shaped(row, shape, verified_shape)
+                self._log.add("propose.parents", Key(row.request.id, row.round), shape)
+                self._log.add("round.parents", Key(row.request.id, row.round), verified_shape)
         return steered
-
-    def _shaped(self, row: DecodeRow, proposed: TokenIds, verified: TokenIds) -> None:
-        key = Key(row.request.id, row.round)
-        self._log.add("propose.parents", key, proposed)
-        self._log.add("round.parents", key, verified)
-
-    def _proposed(self, row: DecodeRow, tokens: TokenIds) -> None:
-        key = Key(row.request.id, row.round)
-        self._log.add("propose.tokens", key, tokens)
-        for name, values in self._engine.draft.origin(row.request.id).items():
-            self._log.add(f"propose.{name}", key, msgspec.convert(values, CHANNELS[f"propose.{name}"].value))
-
-    def _weighed(self, row: DecodeRow, weights: tuple[TokenIds, ...]) -> None:
-        for place, drawn_by in enumerate(weights, start=1):
-            self._log.add("propose.weights", Key(row.request.id, row.round, row=place), drawn_by)
-
-    def _verified(self, row: DecodeRow, tokens: TokenIds) -> None:
-        self._log.add("round.drafts", Key(row.request.id, row.round), tokens)
 
     def on_target_hidden_states(self, hidden_states: Tensor | None) -> None:
         self.config.hidden_sizes.add(0 if hidden_states is None else hidden_states.shape[-1])
@@ -241,12 +228,11 @@ class TraceRecorder(Probes):
             self._states.report_step_indices(batch, steps)
 
     def on_commit(self, commits: tuple[Commit, ...]) -> None:
-        spans = [EntrySpan(commit, commit.seq_len_before, commit.seq_len) for commit in commits]
-        read = self.paged.read_entries(self._engine.verifier.cache, self._attending_layers, spans)
-        for commit, entries in zip(commits, read, strict=True):
+        for commit in commits:
             if commit.round and not commit.seq_len_before:
                 self._without_drafts(commit)
-            self.paged.add_entries("commit.kv", entries)
+        spans = [EntrySpan(commit, commit.seq_len_before, commit.seq_len) for commit in commits]
+        self.paged.report_entries("commit.kv", self._engine.verifier.cache, self._attending_layers, spans)
         self._report_grammars(commits)
         if self._states and commits:
             with self._work.aside():

@@ -1,12 +1,13 @@
 """N-gram trees in the engine: the index of several places, the trie, and whole runs against every contract."""
 
-import random
+from typing import Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from draftproof.engine.drafts.ngram import NgramIndex
-from draftproof.engine.drafts.ngram_tree import merge
+from draftproof.engine.drafts.ngram_tree import NgramTreeIndex, merge
 from draftproof.engine.models.base import NgramSettings
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence
@@ -18,6 +19,9 @@ from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Graphs, Request
 from draftproof.properties.values.tree import Tree
 from tests.properties.evidence import MATCHES
+
+TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=20)
+MATCH: tuple[Literal["earliest", "latest"], ...] = ("earliest", "latest")
 
 
 @pytest.mark.parametrize(
@@ -36,18 +40,28 @@ def test_paths_are_merged(paths: list[list[int]], nodes: int, tokens: list[int],
     assert merge(paths, nodes) == (tokens, parents)
 
 
-@pytest.mark.parametrize("match", ["earliest", "latest"])
-def test_the_first_of_several_paths_is_that_of_a_chain(match: str) -> None:
-    source, settings = random.Random(match), NgramSettings(2, 1, match)  # type: ignore[arg-type]
-    several = 0
-    for _ in range(200):
-        tokens = [source.randrange(3) for _ in range(source.randint(1, 20))]
-        index = NgramIndex(settings, tokens)
-        paths, first = index.paths(3, 4), index.propose(3)
-        assert paths[:1] == ([first] if first else [])
-        assert len(paths) <= 4
-        several += len(paths) > 1
-    assert several > 60
+def every_path(tokens: list[int], settings: NgramSettings, most: int, count: int) -> list[list[int]]:
+    """Search the whole text for the longest suffix that has occurred before."""
+    for size in range(settings.max_n, settings.min_n - 1, -1):
+        ends = range(size, len(tokens)) if settings.match == "earliest" else range(len(tokens) - 1, size - 1, -1)
+        places = [end for end in ends if tokens[end - size : end] == tokens[len(tokens) - size :]]
+        if places:
+            return [tokens[place : place + most] for place in places[:count]]
+    return []
+
+
+@given(TOKENS, st.lists(TOKENS, max_size=4), st.integers(1, 3), st.integers(1, 3), st.sampled_from(MATCH))
+def test_an_index_that_grew_has_the_paths_of_a_search_of_everything(
+    prompt: list[int], rounds: list[list[int]], one: int, other: int, match: Literal["earliest", "latest"]
+) -> None:
+    settings = NgramSettings(max(one, other), min(one, other), match)
+    index, tokens = NgramTreeIndex(settings, prompt), list(prompt)
+    for new in rounds:
+        index.advance(new)
+        tokens += new
+    paths, first = index.paths(3, 4), index.propose(3)
+    assert paths == every_path(tokens, settings, 3, 4)
+    assert paths[:1] == ([first] if first else [])
 
 
 def drawn(request: Request, seed: int) -> Request:

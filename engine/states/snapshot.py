@@ -50,34 +50,17 @@ class Snapshot:
         self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, states: VerifyStates
     ) -> Tensor:
         """See StateCache."""
-        if states.parents is not None:
-            return self._verify_tree(layer, weights, (x, a, b), states, states.parents)
-        size, width = states.state_slots.shape[0], states.width
-        x, a, b = (part.view(size, width, -1) for part in (x, a, b))
-        qkv = torch.empty_like(x)
-        kernels.conv_verify(qkv, self.intermediate_conv[layer], x, self.conv[layer], weights.conv, states.state_slots)
-        ssm = self.ssm[layer]
-        out = x.new_empty((size, width, ssm.shape[1], ssm.shape[3]))
-        kernels.gdn_verify(
-            out, self.intermediate_ssm[layer], qkv, a, b, weights.a_log, weights.dt_bias, ssm, states.state_slots
-        )
-        return out.view(size * width, ssm.shape[1], ssm.shape[3])
-
-    def _verify_tree(
-        self,
-        layer: int,
-        weights: RecurrentWeights,
-        inputs: tuple[Tensor, Tensor, Tensor],
-        states: VerifyStates,
-        parents: Tensor,
-    ) -> Tensor:
-        slots, kept = states.state_slots, self.intermediate_ssm[layer]
-        x, a, b = (part.view(len(slots), states.width, -1) for part in inputs)
-        qkv, ssm = torch.empty_like(x), self.ssm[layer]
-        window = (self.conv[layer], weights.conv, slots)
-        kernels.conv_verify_tree(qkv, self.intermediate_conv[layer], x, *window, parents)
-        out = x.new_empty((*x.shape[:2], ssm.shape[1], ssm.shape[3]))
-        kernels.gdn_verify_tree(out, kept, qkv, a, b, weights.a_log, weights.dt_bias, ssm, slots, parents)
+        slots, width, ssm = states.state_slots, states.width, self.ssm[layer]
+        x, a, b = (part.view(len(slots), width, -1) for part in (x, a, b))
+        qkv, out = torch.empty_like(x), x.new_empty((len(slots), width, ssm.shape[1], ssm.shape[3]))
+        conv = (qkv, self.intermediate_conv[layer], x, self.conv[layer], weights.conv, slots)
+        gdn = (out, self.intermediate_ssm[layer], qkv, a, b, weights.a_log, weights.dt_bias, ssm, slots)
+        if states.parents is None:
+            kernels.conv_verify(*conv)
+            kernels.gdn_verify(*gdn)
+        else:
+            kernels.conv_verify_tree(*conv, states.parents)
+            kernels.gdn_verify_tree(*gdn, states.parents)
         return out.flatten(0, 1)
 
     def keep_path(self, state_slots: Tensor, accept_index: Tensor) -> Tensor:

@@ -152,10 +152,15 @@ def answer_of(
 ) -> ServerAnswer:
     """Return what a server answers to a request, with `more` fields. Raises ServerError."""
     answer = server.post(dialect.path, {**dialect.body(asked), **more})
-    counts = (dialect.prompt_tokens, dialect.rounds_taken, dialect.accepted_total)
-    return ServerAnswer(
-        _ids_of(answer, server, dialect, asked), _accepted_of(answer, dialect), *(_count(one, answer) for one in counts)
-    )
+    emitted = _emitted(answer, server, dialect)
+    ids = emitted if dialect.stops else emitted[: _end(emitted, asked.stops)]
+    # Some releases leave out the token that they stopped at.
+    stop = dialect.stopped_at(answer)
+    whole = (*ids, stop) if type(stop) is int and stop in asked.stops and ids[-1:] != (stop,) else ids
+    # Rounds behind the place where a text is cut are counted, too, and nothing says how many.
+    counts = (dialect.rounds_taken, dialect.accepted_total) if ids == emitted else ()
+    told = (_count(one, answer) for one in counts)
+    return ServerAnswer(whole, _accepted_of(answer, dialect), _count(dialect.prompt_tokens, answer), *told)
 
 
 def text_of(server: Server, dialect: Dialect, asked: ServerRequest) -> tuple[int, ...]:
@@ -180,18 +185,19 @@ def _accepted_of(answer: Any, dialect: Dialect) -> tuple[int, ...] | None:
     return tuple(found) if right else None
 
 
-def _ids_of(answer: Any, server: Server, dialect: Dialect, asked: ServerRequest) -> tuple[int, ...]:
+def _emitted(answer: Any, server: Server, dialect: Dialect) -> tuple[int, ...]:
+    """Return the token ids of an answer. Raises ServerError."""
     try:
-        found = dialect.ids(answer)
-        ids = tuple(found)
+        ids = tuple(dialect.ids(answer))
     except (KeyError, IndexError, TypeError):
         raise ServerError(
             f"{server.url}{dialect.path} answers without token ids: expected a server that returns them; {dialect.hint}"
         ) from None
     if not all(type(token) is int for token in ids):
         raise ServerError(f"{server.url}{dialect.path} answered {ids[:4]}.. for token ids: expected integers")
-    if not dialect.stops:
-        ids = ids[: next((at for at, token in enumerate(ids, start=1) if token in asked.stops), len(ids))]
-    # Some releases leave out the token that they stopped at.
-    stop = dialect.stopped_at(answer)
-    return (*ids, stop) if type(stop) is int and stop in asked.stops and ids[-1:] != (stop,) else ids
+    return ids
+
+
+def _end(ids: tuple[int, ...], stops: tuple[int, ...]) -> int:
+    """Return how many ids there are up to the first stop id."""
+    return next((at for at, token in enumerate(ids, start=1) if token in stops), len(ids))

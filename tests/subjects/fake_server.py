@@ -89,7 +89,10 @@ class Handler(BaseHTTPRequestHandler):
         return {
             "/v1/completions": {"choices": [{"text": "", "token_ids": text, "stop_reason": None}]},
             "/completion": {"content": "", "tokens": text},
-            "/generate": {"output_ids": text, "meta_info": {"finish_reason": {"type": "length"}}},
+            "/generate": {
+                "output_ids": text,
+                "meta_info": {"finish_reason": {"type": "length"}, "spec_verify_ct": len(text) - 1},
+            },
         }[self.path]
 
     def _say(self, data: bytes) -> None:

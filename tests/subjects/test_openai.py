@@ -26,7 +26,7 @@ from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solved import solved
 from draftproof.subjects.making import made
 from draftproof.subjects.openai import OpenaiSubject
-from draftproof.subjects.openai.dialects import DIALECTS, ServerAnswer, ServerRequest, text_of
+from draftproof.subjects.openai.dialects import DIALECTS, ServerAnswer, ServerRequest, answer_of, text_of
 from draftproof.subjects.openai.http import Server, ServerError
 from tests.checkpoints import tiny_llama
 from tests.harness.forked import FORKED
@@ -75,6 +75,16 @@ def test_a_text_ends_at_its_first_stop_id(api, checkpoint):
         asked = ServerRequest((3, 9, 4), 8, (whole[2],))
         text = text_of(Server(server.url, 60.0), DIALECTS[api], asked)
     assert text == whole[: whole.index(whole[2]) + 1]
+
+
+@pytest.mark.parametrize(("stops", "rounds"), [((), 7), ((2,), None), ((7,), 7)])
+def test_rounds_are_told_of_a_text_that_was_not_cut(stops, rounds, checkpoint):
+    """SGLang counts the rounds behind a stop id, too: live 0.5.13 had 7 where the text took 4."""
+    whole = greedy(str(checkpoint), (3, 9, 4), 8, ())
+    with serving(checkpoint) as server:
+        asked = ServerRequest((3, 9, 4), 8, tuple(whole[place] for place in stops))
+        told = answer_of(Server(server.url, 60.0), DIALECTS["sglang"], asked)
+    assert told.rounds_taken == rounds
 
 
 @pytest.mark.parametrize("wrong", ["wrong token", "short"])

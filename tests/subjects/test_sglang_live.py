@@ -246,6 +246,21 @@ def test_what_a_prefix_cache_served(driver: driving.SglangDriver) -> None:
     assert [row for number, row in of(seen, "commit.kv") if not number] == [0, 1, 2]
 
 
+def test_slots_of_a_prompt_are_those_that_it_was_written_to(driver: driving.SglangDriver) -> None:
+    """A radix cache moves a prompt to slots of another request as soon as it ran: live 0.5.13 did so between chunks."""
+    scheduler, run = driver._scheduler, driver._run_batch
+
+    def running(batch):
+        result = run(batch)
+        scheduler.table[1, :2] = torch.tensor([91, 92])
+        return result
+
+    driver._run_batch = running
+    table = of(driver.run(*asked(None)), "round.table")
+    assert [table[0, column] for column in range(3)] == [1, 2, 3]
+    assert [table[1, column] for column in range(3)] == [91, 92, 3]
+
+
 def test_no_radix_cache_of_a_hybrid(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"linear_conv_kernel_dim": 4}))
     scenario = named("eagle_padded")

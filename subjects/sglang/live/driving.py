@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
+import numpy as np
+
 from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
@@ -61,7 +63,7 @@ class SglangDriver:
 
     def _begin(self, scenario: Scenario) -> None:
         """Empty the engine, and have it take no more than the scenario asks for. SGLang's loop must be running."""
-        from sglang.srt.managers.schedule_batch import get_global_server_args
+        from sglang.srt.server_args import get_global_server_args
 
         scheduler, page = self._scheduler, self._spec.page_size
         # A graph may read memory that is given back here: docs/sglang.md.
@@ -151,6 +153,8 @@ class SglangDriver:
         first, count = int(batch.prefix_lens[place]), int(batch.extend_lens[place])
         is_last = first + count == len(one.request.prompt)
         row = BatchedRow(one, 0, one.chunks, first, count, is_last=is_last, req_pool_idx=int(req.req_pool_idx))
+        # Behind a chunk a radix cache puts another request's entries in the place of those that it just wrote.
+        row.taken = self._scheduler.req_to_token_pool.req_to_token[row.req_pool_idx, : first + count].clone()
         one.chunks += 1
         if is_last:
             one.round = 0
@@ -165,7 +169,10 @@ class SglangDriver:
             row.was_over = row.one.done
             if not row.was_over:
                 self._committed(row, launch, result, len(row.one.request.prompt) + row.one.emitted - 1)
-                row.slots = array(table[row.req_pool_idx, : row.first + max(row.kept, row.count)])
+                row.slots = row.table = array(table[row.req_pool_idx, : row.first + max(row.kept, row.count)])
+                if row.is_prefill:
+                    before = row.one.table[: row.first]
+                    row.table = row.one.table = np.concatenate([before, array(row.taken)[len(before) :]])
         entries = observing.read_entries(launch, self._target, self._draft)
         returned = self._process(batch, result, *given, **named)
         for row, req in zip(launch.rows, batch.reqs, strict=True):

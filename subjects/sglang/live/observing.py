@@ -67,7 +67,7 @@ def _of_host(launch: RanBatch, steps: int, page_size: int) -> Iterator[Observati
             yield Observation("round.cached", Key(i, 0), row.first)
         if not row.is_last:
             continue
-        for column, slot in enumerate(row.slots[::page_size]):
+        for column, slot in enumerate(row.table[::page_size]):
             yield Observation("round.table", Key(i, r, row=column), int(slot) // page_size)
         yield Observation("accept.emitted", Key(i, r), row.emitted)
         if row.length is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,10 @@ from draftproof.subjects.sglang.live.taps import TappedForward
 
 @dataclass
 class ServedRequest:
-    """One request. `round` is the last that was launched (-1: prefill goes on), `emitted` how many tokens it has."""
+    """One request. `round` is the last that was launched (-1: prefill goes on), `emitted` how many tokens it has.
+
+    `table` are the slots that its prompt's tokens were written to, as far as they ran.
+    """
 
     index: int
     request: Request
@@ -23,6 +27,7 @@ class ServedRequest:
     chunks: int = 0
     emitted: int = 0
     done: bool = False
+    table: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @property
     def name(self) -> str:
@@ -50,7 +55,8 @@ class BatchedRow:
 
     `is_last` is false for chunks before the prompt's last. `accepted` is what acceptance found, uncut; `slots` are the
     request's, by position, `kept` how many of the positions from `first` on were committed, `length` the context length
-    that SGLang has behind the launch, where this release tells it. `proposed` are the draft's own tokens.
+    that SGLang has behind the launch, where this release tells it. `proposed` are the draft's own tokens. `table` are the
+    slots that were written to; of a prompt they are `taken` at each launch, on the device, and may be others behind it.
     """
 
     one: ServedRequest
@@ -67,6 +73,8 @@ class BatchedRow:
     accepted: tuple[int, ...] = ()
     emitted: tuple[int, ...] = ()
     slots: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    table: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    taken: Any = None
 
     @property
     def is_prefill(self) -> bool:

@@ -189,6 +189,29 @@ def test_a_worker_v1_is_not_driven() -> None:
         driving._drafter(SimpleNamespace(draft=None, draft_model_runner=None))
 
 
+class Ring:
+    """As `FutureMap` of SGLang 0.5.12."""
+
+    def __init__(self, rows, chunk, length, device, algorithm):
+        self.future_limit = rows * (3 + -(-length // chunk))
+
+
+def test_a_ring_of_results_has_room_for_the_chunks_of_a_scenario() -> None:
+    """With that of the start, 32 rows, a first verify of live 0.5.11 began from a later launch."""
+    scheduler = SimpleNamespace(
+        max_running_requests=8,
+        chunked_prefill_size=1,
+        model_config=SimpleNamespace(context_len=512),
+        device="cpu",
+        spec_algorithm=None,
+        future_map=Ring(8, 512, 512, "cpu", None),
+    )
+    assert scheduler.future_map.future_limit == 32
+    driving._fit_ring(scheduler)
+    assert scheduler.future_map.future_limit == 4120
+    driving._fit_ring(SimpleNamespace(future_map=SimpleNamespace()))
+
+
 def asked(forced: tuple[int, ...] | None):
     scenario = named("eagle_padded")
     one = replace(scenario.requests[0], prompt=(10, 11, 12), budget=6, arrival=0)

@@ -71,6 +71,7 @@ class SglangDriver:
         rows = min(scenario.schedule.max_batch, scenario.memory.request_slots, engine.MAX_ROWS)
         get_global_server_args().pp_max_micro_batch_size = rows
         scheduler.chunked_prefill_size = -(-scenario.schedule.chunk // page) * page
+        _fit_ring(scheduler)
         for pool in (self._target, self._draft, self._states):
             if pool is not None:
                 pool.poison()
@@ -202,6 +203,19 @@ class SglangDriver:
         row.emitted = tuple(tokens[one.emitted :])
         row.ended = one.done = bool(req.finished())
         one.emitted = len(tokens)
+
+
+def _fit_ring(scheduler: Any) -> None:
+    """Make the ring of results anew that 0.5.11 and 0.5.12 have: its length is that for the chunks of the start."""
+    ring = getattr(scheduler, "future_map", None)
+    if hasattr(ring, "future_limit"):
+        scheduler.future_map = type(ring)(
+            scheduler.max_running_requests,
+            scheduler.chunked_prefill_size,
+            scheduler.model_config.context_len,
+            scheduler.device,
+            scheduler.spec_algorithm,
+        )
 
 
 def _drafter(worker: Any) -> tuple[Any, Any]:

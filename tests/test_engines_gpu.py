@@ -57,18 +57,25 @@ def test_checkpoints_of_the_list_are_written() -> None:
         assert not head or f'"{head}"' in source
 
 
+STOP, IDS = "accept.emitted", "verify.ids"
+
+
 @pytest.mark.parametrize(
-    ("check", "code", "bad"),
+    ("release", "check", "code", "failed", "bad"),
     [
-        *((CHECKS[0], 0, False), (CHECKS[0], 1, False), (CHECKS[0], None, True)),
-        *((MISTAKES[0], 0, False), (MISTAKES[0], 1, True), (MISTAKES[0], None, True)),
-        *((MENDED[0], 0, False), (MENDED[0], 1, True)),
+        *(("0.5.13", CHECKS[0], 0, (), False), ("0.5.13", CHECKS[0], 125, (), False)),
+        *(("0.5.13", CHECKS[0], 1, (STOP,), False), ("0.5.13", CHECKS[0], 1, (STOP, IDS), True)),
+        *(("0.5.13", CHECKS[0], 1, (), True), ("0.5.13", CHECKS[1], 1, (IDS,), False)),
+        *(("0.5.11", CHECKS[0], 1, (IDS,), False), ("0.5.11", CHECKS[0], 3, (), True)),
+        *(("0.5.13", CHECKS[0], None, (), True), ("0.5.13", MISTAKES[0], None, (), True)),
+        *(("0.5.13", MISTAKES[0], 0, (), False), ("0.5.13", MISTAKES[0], 1, (), True)),
+        *(("0.5.13", MENDED[0], 0, (), False), ("0.5.13", MENDED[0], 1, (STOP,), True)),
     ],
 )
-def test_a_list_fails_by_what_was_not_found_by_what_was_in_a_mended_release_and_by_time(
-    check: Check, code: int | None, bad: bool
+def test_a_list_fails_by_what_is_not_as_documented(
+    release: str, check: Check, code: int | None, failed: tuple[str, ...], bad: bool
 ) -> None:
-    assert is_bad(Ended("0.5.13", check, code, 1.0, "")) is bad
+    assert is_bad(Ended(release, check, code, 1.0, "", frozenset(failed))) is bad
 
 
 @pytest.mark.parametrize(
@@ -129,6 +136,7 @@ def test_outcome_of_a_result(tmp_path: Path) -> None:
     contracts = [{"name": "runs", "verdict": "PASS"}, {"name": "verify.ids", "verdict": "FAIL"}]
     path.write_text(json.dumps({"contracts": contracts}))
     assert outcome(path) == "FAIL verify.ids"
+    assert engines_gpu.failed(path) == {"verify.ids"}
     path.write_text(
         json.dumps([{"mistake": "a", "first": ""}, {"mistake": "b", "first": ""}, {"mistake": "b", "first": "x.y"}])
     )

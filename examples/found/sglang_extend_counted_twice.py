@@ -26,7 +26,8 @@ for wheel in sys.argv[1:]:
     text = (Path(wheel) / "sglang/srt/layers/attention/triton_backend.py").read_text(encoding="utf-8")
     (backend,) = (one for one in ast.parse(text).body if getattr(one, "name", "") == "TritonAttnBackend")
     methods = {one.name: one for one in backend.body if isinstance(one, ast.FunctionDef)}
-    late, early = ("_update_draft_extend_buffers", "_fill_kv_indptr_and_indices"), "init_forward_metadata_replay_cuda_graph"
+    late = "_update_draft_extend_buffers", "_fill_kv_indptr_and_indices"
+    early = "init_forward_metadata_replay_cuda_graph"
     is_late = late[0] in methods
     backend.bases, backend.body = [], [methods[name] for name in (late if is_late else (early,))]
     space = {"torch": torch, "create_flashinfer_kv_indices_triton": Kernel()}

@@ -15,6 +15,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from email.parser import HeaderParser
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -265,7 +266,7 @@ def _write_paths(one: Pack, site: Path) -> None:
 def _stand_ins(site: Path, *, is_late: bool) -> Iterable[Path]:
     """Yield folders of stand-ins: of xgrammar only for releases that import it unasked, from 0.5.16 on.
 
-    Without `flashinfer.norm` SGLang takes RMSNorm from its own kernels.
+    Without `flashinfer.norm` SGLang takes RMSNorm from its own kernels. Its server imports jsonschema and soundfile.
     """
     call = "from stand_in import stand_in\n\n{}stand_in(__name__{})\n"
     always, late = site / "stand-ins", site / "late-stand-ins"
@@ -275,6 +276,9 @@ def _stand_ins(site: Path, *, is_late: bool) -> Iterable[Path]:
         always / "flashinfer/__init__.py": call.format('__version__ = "0"\n', ', missing={"flashinfer.norm"}'),
         late / "xgrammar/__init__.py": call.format("", ""),
     }
+    for name in ("jsonschema", "soundfile"):
+        if find_spec(name) is None:
+            text[always / name / "__init__.py"] = call.format('__version__ = "0"\n', "")
     for path, content in text.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)

@@ -74,6 +74,15 @@ def test_release_is_unpacked_without_what_is_never_called(packed: Path, tmp_path
     )
 
 
+def test_what_the_server_names_is_taken_from_this_python_if_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packs, "find_spec", {"jsonschema": object(), "soundfile": None}.__getitem__)
+    (always,) = packs._stand_ins(tmp_path, is_late=False)
+    assert (always / "soundfile/__init__.py").is_file()
+    assert not (always / "jsonschema").exists()
+
+
 def test_slices_join(packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packs, "SLICE", 100)
     made = packs.pack("0.5.13", tmp_path / "small", tmp_path / "wheels", PYTHON)

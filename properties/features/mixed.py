@@ -14,6 +14,8 @@ from draftproof.properties.values.scenario import Graphs, ProbeModel, Request, R
 _NO_DRAFTS = RoundPlan(num_drafts=0, num_correct=-1)
 _FEW = 3
 _ONE_DECODES = (True, True, False)
+_OVERLAPPED = (True, True, True, False)
+"""Whether ranks beside each other keep their overlap rather than chunks beside rounds: they have one of the two."""
 _LATER = (2, 7, 1)
 """With this many requests or more, the last one arrives when most others decode, or when some are done."""
 
@@ -35,7 +37,11 @@ def with_mixed(choose: Choose, scenario: Scenario) -> Scenario:
 def with_mixed_steps(choose: Choose, scenario: Scenario) -> Scenario:
     """Return the scenario mixed, with buckets about as large as a chunk, a decode batch, or all rows of a step."""
     requests = tuple(_plainer(one, place) for place, one in enumerate(scenario.requests))
-    overlap = ("none",) if scenario.schedule.overlap and scenario.ranks.data > 1 else scenario.schedule.overlap
+    overlap = scenario.schedule.overlap
+    if overlap and scenario.ranks.data > 1:
+        if choose.one_of(_OVERLAPPED):
+            return scenario
+        overlap = ("none",)
     mixed = put_in(replace(scenario, requests=requests), "schedule", mixed=True, overlap=overlap)
     if _may_decode_one(mixed) and choose.one_of(_ONE_DECODES):
         mixed = _one_decodes(mixed)
@@ -50,6 +56,10 @@ def _buckets(choose: Choose, scenario: Scenario) -> tuple[int, ...]:
     chunk = min(scenario.schedule.chunk, max(len(request.prompt) for request in scenario.requests))
     width, batch = scenario.width, scenario.schedule.max_batch
     whole = 2 * chunk + batch * width
+    if scenario.tree and scenario.ranks.data > 1 and choose.one_of((True, False)):
+        # Rows of a tree and of a chain beside each other are in different buckets.
+        chain = scenario.steps + 1
+        return tuple(sorted({chain, chunk + chain, chunk + batch * chain, whole}))
     about = (
         (whole,),
         (chunk,),

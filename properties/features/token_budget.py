@@ -16,11 +16,15 @@ _MOST_STEPS = 100
 def with_token_budget(choose: Choose, scenario: Scenario) -> Scenario:
     """Draw a budget about as large as a chunk, a round, both of them or two rounds, or one or two tokens.
 
-    Or one of the rows of a batch gets none, so that who is live waits. Requests come in early steps.
+    Or one of the rows of a batch gets none, so that who is live waits: beside a draft batch often one behind it.
+    Requests come in early steps.
     """
     chunk, width, whole = _chunk(scenario), scenario.width, whole_step(scenario)
     rounds, rows = whole - chunk, _rows(scenario)
     about = (width + 1, 2 * width - 1, width, chunk + width, width - 1, chunk, rounds - 1, rounds, rows - 1, rows, 2, 1)
+    if scenario.schedule.draft_batch and choose.one_of((True, False)):
+        # Requests with drafts take all of it, and one that decodes without any gets none.
+        about = (scenario.schedule.draft_batch * width,)
     tokens = sum(len(one.prompt) + one.budget for one in scenario.requests)
     least = min(width, -(-tokens // _MOST_STEPS))
     budget = choose.one_of([one for one in about if least <= one < max(2, whole)] or [least])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import cycle, islice
+from math import lcm
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -233,6 +234,14 @@ def _put_nodes(scenario: Scenario, nodes: int) -> Scenario:
     return put(scenario, "tree.nodes", nodes) if scenario.tree and nodes > scenario.tree.nodes else scenario
 
 
+def _put_checkpoint(scenario: Scenario, interval: int) -> Scenario:
+    """Return the scenario with states that are kept after so many tokens; a prefix cache keeps two at least."""
+    keeps, between = scenario.schedule.prefix_cache, lcm(interval, scenario.memory.page_size)
+    if not scenario.states.checkpoint or (keeps and 2 * between > _longest(scenario)):
+        return scenario
+    return put(scenario, "states.checkpoint", interval)
+
+
 def _totals(scenario: Scenario) -> tuple[int, ...]:
     return tuple(len(one.prompt) + one.budget for one in scenario.requests)
 
@@ -317,7 +326,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "nodes": Quantity(lambda s: (s.tree.nodes,) if s.tree else (), _put_nodes, 1, 64, "rows of one request", "trees"),
     "checkpoint": Quantity(
         _of("states.checkpoint"),
-        lambda s, n: put(s, "states.checkpoint", n) if s.states.checkpoint else s,
+        _put_checkpoint,
         1,
         1040,
         "above 1024",

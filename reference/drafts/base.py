@@ -77,7 +77,8 @@ class Pick:
             return Picked(best)
         tokens, weights = ids or range(len(logits)), [0] * self._vocab
         for token, weight in zip(tokens, grid_weights(logits, self._sampling), strict=True):
-            weights[token] = weight
+            # Each token has one place, but where a table of ids is perturbed (S-VAC-1).
+            weights[token] += weight
         weights = filtered(weights, self._sampling)
         token = sample(weights, (), draft_coins(self._sampling.seed, position))
         return Picked(Choice(token, best.margin), tuple(weights))

@@ -10,18 +10,19 @@ import pytest
 from draftproof.harness import weights as guard
 from draftproof.harness.check import Checker, CheckReport
 from draftproof.properties.values.drafts import algorithm
-from draftproof.properties.values.scenario import ProbeModel, Scenario
+from draftproof.properties.values.scenario import ProbeModel, Sampling, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Trace
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.properties.weights import probe
 from draftproof.reference import vacuity
+from draftproof.reference.drafts.base import Pick
 from draftproof.reference.memo import Memo
 from draftproof.reference.run import ReferenceSubject, run
 from draftproof.reference.solve import resolve, solve
 from draftproof.reference.vacuity import WeightTensor, is_alive, is_telling, tensors
 from tests.harness.subjects import Altered, as_it_is
-from tests.named import OF_DRAFT, named, names
+from tests.named import OF_DRAFT, named
 
 
 def solved(scenario: Scenario) -> tuple[Script, Trace]:
@@ -61,23 +62,16 @@ def test_nothing_is_dead_in_the_run_itself():
     lane = WeightTensor("target", "carried")
     same = pytest.MonkeyPatch()
     with same.context() as patched:
-        patched.setattr(vacuity, "_perturbed", lambda scenario, _: probe.target_weights(scenario.model))
+        patched.setattr(vacuity, "_perturbed", lambda scenario, _: [probe.target_weights(scenario.model)])
         assert not is_alive(scenario, script, trace, lane, "cut")
 
 
-@pytest.mark.parametrize("table", ["own.ids", "d2t"])
-def test_a_table_of_ids_that_is_perturbed_leads_to_the_same_tokens(table: str):
-    """With one token for all places a drawn draft might have nothing to be drawn from."""
-    held = 0
-    for scenario in map(named, names()):
-        if isinstance(scenario.model, ProbeModel) and table in (of_draft := vacuity.weights_of(scenario)["draft"]):
-            perturbed = vacuity._perturbed(scenario, WeightTensor("draft", table))[table]
-            place = np.arange(len(perturbed), dtype=np.uint64) * np.uint64(table == "d2t")
-            before, after = of_draft[table] + place, perturbed + place
-            assert sorted(before) == sorted(after)
-            assert not any(before == after)
-            held += 1
-    assert held
+def test_a_drawn_draft_has_something_to_be_drawn_from_where_all_places_stand_for_one_token():
+    """As in a perturbed table of ids: the last place may have no weight."""
+    pick = Pick(Sampling(seed=1, temperature=0.5), vocab=8)
+    picked = pick(np.array([4e6, 0.0, -4e8]), 3, (5, 5, 5))
+    assert picked.choice.token == 5
+    assert [token for token, weight in enumerate(picked.weights) if weight] == [5]
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ from draftproof.properties.values.scenario import VARIANTS, WRONG, Scenario
 from tests.named import named
 from tests.properties.facts import each, needing
 
-RECORDED = (76, "240876d5257880cd17b9621631f45d460de14095950337c0b0244fba3f119d50")
+RECORDED = (76, "ec840f6bf28ba202a6f837ce04387bdfb96b32d438ed9814ab91ce17a061d9fc")
 """A version of the strategies, and the fingerprint of what it generates."""
 SOON = 160
 """Scenarios of one draft in which every promised pair meets."""
@@ -92,12 +92,12 @@ def test_the_same_arguments_give_the_same_list_and_a_longer_one_begins_with_it()
         (("trees", "overlap"), ("eagle", "ngram")),
     ],
 )
-def test_nine_of_ten_scenarios_of_a_list_have_the_features_that_it_is_of(
+def test_three_of_four_scenarios_of_a_list_have_the_features_that_it_is_of(
     features: tuple[str, ...], drafts: tuple[Algorithm, ...]
 ) -> None:
-    """What was drawn cannot always be run with all of them."""
+    """What was drawn cannot always be run with all of them, and ranks have overlap or mixed steps."""
     made = list(strategies.generated(5, 60, drafts, features=features))
-    assert sum({*features_of(one)}.issuperset(features) for one in made) >= 54
+    assert sum({*features_of(one)}.issuperset(features) for one in made) >= 45
     assert len({algorithm(one.draft) for one in made}) == len(drafts)
     others = [frozenset(features_of(one)) - set(features) for one in made]
     assert len(set(others)) > 40

@@ -14,7 +14,7 @@ from unittest.mock import MagicMock
 import torch
 
 
-class Kernel:
+class ListingKernel:
     """Stands for the kernel that lists the entries before: its third argument says how many."""
 
     def __getitem__(self, grid):
@@ -30,7 +30,7 @@ for wheel in sys.argv[1:]:
     early = "init_forward_metadata_replay_cuda_graph"
     is_late = late[0] in methods
     backend.bases, backend.body = [], [methods[name] for name in (late if is_late else (early,))]
-    space = {"torch": torch, "create_flashinfer_kv_indices_triton": Kernel()}
+    space = {"torch": torch, "create_flashinfer_kv_indices_triton": ListingKernel()}
     exec("from __future__ import annotations\n" + ast.unparse(backend), space)
     one = space["TritonAttnBackend"]()
     one.device, one.num_draft_tokens, one.speculative_num_steps = "cpu", 4, 3

@@ -189,7 +189,7 @@ def test_a_worker_v1_is_not_driven() -> None:
         driving._drafter(SimpleNamespace(draft=None, draft_model_runner=None))
 
 
-class Ring:
+class RingOfResults:
     """As `FutureMap` of SGLang 0.5.12."""
 
     def __init__(self, rows, chunk, length, device, algorithm):
@@ -204,7 +204,7 @@ def test_a_ring_of_results_has_room_for_the_chunks_of_a_scenario() -> None:
         model_config=SimpleNamespace(context_len=512),
         device="cpu",
         spec_algorithm=None,
-        future_map=Ring(8, 512, 512, "cpu", None),
+        future_map=RingOfResults(8, 512, 512, "cpu", None),
     )
     assert scheduler.future_map.future_limit == 32
     driving._fit_ring(scheduler)

@@ -150,9 +150,7 @@ def widely_mutated(of: Evidence, channel: str) -> Iterator[Evidence]:
     ways = {at: [*altered(observations[at].value, channel)] for at in places}
     for way in range(max(map(len, ways.values()), default=0)):
         changed = {at: ways[at][way] for at in places[:: 2 + way % 2] if way < len(ways[at])}
-        others = (
-            one._replace(value=changed[at]) if at in changed else one for at, one in enumerate(observations)
-        )
+        others = (one._replace(value=changed[at]) if at in changed else one for at, one in enumerate(observations))
         yield with_observations(of, others)
 
 

@@ -132,11 +132,11 @@ def test_a_killed_process_loses_nothing(warm: Warm, tmp_path: Path):
     script = (
         f"import sys; sys.path.append({str(HERE.parent.parent)!r}); from tests.harness import killing; killing.main()"
     )
-    command = [sys.executable, "-P", "-c", script, str(tmp_path / "killed"), "4", "60"]
+    command = [sys.executable, "-P", "-c", script, str(tmp_path / "killed"), "8", "60"]
     done = warm.run(command)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
-    assert said["kills"] == 4
+    assert said["kills"] == 8
     assert said["engine"] == [], "a process that makes scenarios imports no engine"
     campaign(tmp_path / "whole", Pool(wrong_pages), examples=60)
     assert known(tmp_path / "killed") == known(tmp_path / "whole")

@@ -130,7 +130,7 @@ def test_a_thread_that_waits_for_results_ends_where_the_cluster_is_left(tmp_path
     """As at an interrupt."""
 
     def late(chunk: Chunk) -> ChunkResults:
-        time.sleep(1.5)
+        time.sleep(2)
         return echoed(chunk)
 
     ends: list[str] = []

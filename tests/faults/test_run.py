@@ -26,7 +26,7 @@ from draftproof.properties.values.verdict import Outcome
 from tests.faults.listed import listed
 
 ENGINE = "engine/engine.py"
-DEADLINE = 4.0
+DEADLINE = 2.5
 """Seconds for an example; those that end take a tenth of a second."""
 IMPORTS = "from draftproof.engine.packed import PackedTarget, packing"
 STEP = next(line for line in read_sources()[ENGINE].splitlines() if "self.scheduler.plan(" in line)
@@ -59,7 +59,7 @@ def report(server: ForkServer) -> FaultReport:
         fault("import-fails", IMPORTS, IMPORTS, "from draftproof.engine.packed import gone"),
         fault("raises-at-import", IMPORTS, IMPORTS, "raise IndexError('page 9')"),
     ]
-    return run_faults(files, seeds=[4, 8], examples=3, deadline=DEADLINE, serve=server.run)
+    return run_faults(files, seeds=[4, 8], examples=2, deadline=DEADLINE, serve=server.run)
 
 
 def row(report: FaultReport, name: str) -> FaultResult:

@@ -26,7 +26,7 @@ from draftproof.properties.values.verdict import Outcome
 from tests.faults.listed import listed
 
 ENGINE = "engine/engine.py"
-DEADLINE = 2.5
+DEADLINE = 4.0
 """Seconds for an example; those that end take a tenth of a second."""
 IMPORTS = "from draftproof.engine.packed import PackedTarget, packing"
 STEP = next(line for line in read_sources()[ENGINE].splitlines() if "self.scheduler.plan(" in line)

@@ -39,7 +39,7 @@ from tests.named import named
 
 HERE = Path(__file__).parent
 SUBJECT = SubjectSpec(subject=SubjectChoice(name="worker_subjects:Acting"))
-SECONDS = 5.0
+SECONDS = 8.0
 TWO = ("eagle_padded", "five_in_graphs")
 
 

@@ -152,10 +152,10 @@ def _arrays(number: int, layer: BitLayer) -> _Layer:
     tables = []
     for size in sorted({len(table.inputs) for table in layer.tables}):
         alike = [table for table in layer.tables if len(table.inputs) == size]
-        fields = (
+        target, lead, inputs, values = (
             np.array([getattr(table, name) for table in alike], int) for name in ("target", "lead", "inputs", "values")
         )
-        tables.append(_Tables(*fields, weights=1 << np.arange(size), numbers=np.arange(len(alike))))
+        tables.append(_Tables(target, lead, inputs, values, 1 << np.arange(size), np.arange(len(alike))))
     return _Layer(copies, tables)
 
 

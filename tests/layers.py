@@ -63,6 +63,7 @@ SLOW = (
     "tests/faults/test_mutation.py::test_mutants_are_noticed_and_survive",
     "tests/test_train_tiny.py",
     # Triton compiles or interprets every kernel.
+    "tests/engine/test_narrow_linear.py::test_interpreted_equals_twin",
     "tests/kernels/test_chunks.py",
     "tests/kernels/test_compile.py",
     "tests/kernels/test_interpreted.py",
@@ -77,7 +78,8 @@ SLOW = (
     "tests/test_docs.py::test_the_failure_shown_is_the_one_that_is_printed",
     # A Ray cluster is started, and campaigns run in it.
     "tests/fuzz/test_ray.py",
-    # pip installs packages.
+    # pip installs packages, or looks for one that is nowhere.
+    "tests/fuzz/test_packs.py::test_release_that_is_nowhere",
     "tests/fuzz/test_release_environments.py",
     # Campaigns find and shrink a fault.
     "tests/cli/test_fuzz.py::test_a_fault_is_one_finding_and_the_campaign_goes_on",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -19,6 +18,7 @@ from draftproof.properties.judge import Judgement, summarise
 from draftproof.reference.solved import solved
 from draftproof.subject import Scenario, Subject
 from tests.named.real import real
+from tests.warm import Warm
 
 FILE = Path(__file__).resolve().parent.parent / "examples/own_engine.py"
 LOSSLESS = "output.lossless"
@@ -37,9 +37,9 @@ own_engine = load()
 
 
 @pytest.mark.parametrize("name", ["own_engine", "smollm2", "train_tiny"])
-def test_an_example_says_in_a_sentence_what_it_lacks(name: str):
+def test_an_example_says_in_a_sentence_what_it_lacks(name: str, warm: Warm):
     code = f"import sys, runpy; sys.modules['transformers'] = None; runpy.run_path({str(FILE.with_stem(name))!r})"
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
+    done = warm.run([sys.executable, "-P", "-c", code])
     assert done.returncode == 1
     assert ": this example " in done.stderr
     assert done.stderr.count("\n") == 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 import threading
@@ -92,14 +93,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param("log_mlx_lm", MLX, "standalone", marks=NEEDS_MLX),
     ],
 )
-def test_what_an_engine_logs_is_right(name: str, python: str, draft: str, folder: Path, tmp_path: Path, warm: Warm):
+def test_what_an_engine_logs_is_right(
+    name: str, python: str, draft: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     of = [str(folder / "draft")] if draft == "standalone" else []
-    words = [python, "-P", str(LOGGERS / f"{name}.py"), str(folder / "target"), str(folder / "prompts.jsonl")]
+    words = [str(LOGGERS / f"{name}.py"), str(folder / "target"), str(folder / "prompts.jsonl")]
     words += [str(tmp_path / "log.jsonl"), *of]
     if python == sys.executable:
-        assert warm.run(words, tmp_path).returncode == 0
+        # This process has imported transformers already.
+        monkeypatch.setattr(sys, "argv", words)
+        runpy.run_path(words[0], run_name="__main__")
     else:
-        subprocess.run(words, check=True, capture_output=True)
+        subprocess.run([python, "-P", *words], check=True, capture_output=True)
     options = ["--model", str(folder / "target"), "--draft", draft, *(["--draft-model", *of] if of else [])]
     options += ["--max-n", "2"] if draft == "ngram" else []
     assert run(["judge", str(tmp_path / "log.jsonl"), *options]) == 0

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from draftproof.properties.lib.errors import require_input
-from draftproof.tracer.program import BOS, VOCABULARY, Address, BitLayer, Program, SlotMemory, Table
+from draftproof.tracer.program import BOS, VOCABULARY, Address, BitLayer, Program, SlotMemory
 
 SPAN = 1 << 20
 DRAFT_LAYER = -1
@@ -83,6 +84,8 @@ class _Store:
 
     def get(self, rows: Numbers) -> NDArray[Any]:
         """Return the lines of these rows; those of none are as at the beginning."""
+        if len(rows) == 1 and (row := int(rows[0])) >= 0:
+            return self._of(row // SPAN, row % SPAN + 1)[row % SPAN : row % SPAN + 1].copy()
         first, last = int(rows.min()), int(rows.max())
         if first >= 0 and first // SPAN == last // SPAN:
             return self._of(first // SPAN, last % SPAN + 1)[rows % SPAN]
@@ -99,12 +102,61 @@ class _Store:
         self._of(first // SPAN, first % SPAN + len(rows))[first % SPAN : first % SPAN + len(rows)] = lines
 
 
-def _by_size(tables: Sequence[Table]) -> list[tuple[NDArray[Any], ...]]:
-    """Return targets, leads, inputs and values of tables that have as many inputs."""
-    sizes = sorted({len(table.inputs) for table in tables})
-    groups = [[table for table in tables if len(table.inputs) == size] for size in sizes]
-    fields = ("target", "lead", "inputs", "values")
-    return [tuple(np.array([getattr(table, name) for table in group], int) for name in fields) for group in groups]
+Index = slice | Numbers
+
+
+def _index(dimensions: Sequence[int]) -> Index:
+    """Return what indexes these dimensions: a slice where they follow each other, which is read much faster."""
+    first, count = (dimensions[0] if dimensions else 0), len(dimensions)
+    is_run = tuple(dimensions) == tuple(range(first, first + count))
+    return slice(first, first + count) if is_run else np.array(dimensions, int)
+
+
+class _Copy(NamedTuple):
+    place: ReadOp
+    select: Numbers
+    distances: Numbers
+    targets: Index
+    sources: Index
+
+
+class _Tables(NamedTuple):
+    """Tables that have as many inputs: their fields, the weight of each input, and their numbers."""
+
+    target: Numbers
+    lead: Numbers
+    inputs: Numbers
+    values: Numbers
+    weights: Numbers
+    numbers: Numbers
+
+
+class _Layer(NamedTuple):
+    copies: list[_Copy]
+    tables: list[_Tables]
+
+
+@lru_cache(maxsize=64)
+def _arrays(number: int, layer: BitLayer) -> _Layer:
+    """Return the copies and tables of a layer as what indexes arrays."""
+    copies = [
+        _Copy(
+            ReadOp(number, "copy", i),
+            np.array(copy.select, int),
+            np.array(copy.distances, int),
+            _index(copy.targets),
+            _index(copy.sources),
+        )
+        for i, copy in enumerate(layer.copies)
+    ]
+    tables = []
+    for size in sorted({len(table.inputs) for table in layer.tables}):
+        alike = [table for table in layer.tables if len(table.inputs) == size]
+        target, lead, inputs, values = (
+            np.array([getattr(table, name) for table in alike], int) for name in ("target", "lead", "inputs", "values")
+        )
+        tables.append(_Tables(target, lead, inputs, values, 1 << np.arange(size), np.arange(len(alike))))
+    return _Layer(copies, tables)
 
 
 class BitRows:
@@ -117,7 +169,7 @@ class BitRows:
         self._numbers = [DRAFT_LAYER - i if is_draft else i for i in range(len(program.layers))]
         layers = dict(zip(self._numbers, program.layers, strict=True))
         layers |= {DRAFT_LAYER: program.head.layer} if program.head else {}
-        self._tables = {number: _by_size(layer.tables) for number, layer in layers.items()}
+        self._arrays = {number: _arrays(number, layer) for number, layer in layers.items()}
         self.tokens: dict[int, list[int]] = {}
         self._codes = np.array(program.codes, np.int8)
         self._bits = {False: _Store(program.width, 1, np.int8), True: _Store(program.width, 1, np.int8)}
@@ -201,11 +253,11 @@ class BitRows:
         own = self._handed.get(-2 - hidden)
         bits = np.ones_like(embedded)
         bits[:, head.zeros] = 0
-        for to, source in head.handed:
-            of_own = own[:, to if head.features else source]
-            bits[:, to] = np.where(hidden < -1, of_own, self._bits[False].get(hidden)[:, source])
-        for to, source in head.embedded:
-            bits[:, to] = embedded[:, source]
+        to, source = np.array(head.handed, int).reshape(-1, 2).T
+        is_own, of_target = (hidden < -1)[:, None], self._bits[False].get(hidden)[:, source]
+        bits[:, to] = np.where(is_own, own[:, to if head.features else source], of_target)
+        to, source = np.array(head.embedded, int).reshape(-1, 2).T
+        bits[:, to] = embedded[:, source]
         self._bits[True].put(at, bits)
         self._run(DRAFT_LAYER, head.layer, at, bits, is_draft=True)
         self._handed.put(at, bits)
@@ -218,16 +270,17 @@ class BitRows:
     def _run(self, number: int, layer: BitLayer, at: Numbers, bits: Bits, is_draft: bool = False) -> None:
         """Run one layer on consecutive rows of a request, whose bits so far are stored."""
         store = self._bits[is_draft]
-        for i, copy in enumerate(layer.copies):
-            distance = bits[:, copy.select] @ np.array(copy.distances) if copy.select else copy.distances[0]
-            seen = self.view.entry(ReadOp(number, "copy", i), at, at - distance)
+        copies, tables = self._arrays[number]
+        for copy in copies:
+            distance = bits[:, copy.select] @ copy.distances if len(copy.select) else copy.distances[0]
+            seen = self.view.entry(copy.place, at, at - distance)
             bits[:, copy.targets] = store.get(np.maximum(seen, _first(seen)))[:, copy.sources]
         for i, memory in enumerate(layer.memories):
             bits[:, memory.targets] = store.get(self._read(number, i, memory, at, bits))[:, memory.sources]
         known = bits.copy()
-        for target, lead, inputs, values in self._tables[number]:
-            lines = known[:, inputs] @ (1 << np.arange(inputs.shape[1]))
-            bits[:, target] = known[:, lead] ^ 1 ^ values[np.arange(len(values)), lines]
+        for one in tables:
+            lines = known[:, one.inputs] @ one.weights
+            bits[:, one.target] = known[:, one.lead] ^ 1 ^ one.values[one.numbers, lines]
 
     def _read(self, number: int, i: int, memory: SlotMemory, at: Numbers, bits: Bits) -> Numbers:
         """Return the row that wrote what each row reads of a memory, or -1."""

@@ -21,10 +21,10 @@ def with_token_budget(choose: Choose, scenario: Scenario) -> Scenario:
     """
     chunk, width, whole = _chunk(scenario), scenario.width, whole_step(scenario)
     rounds, rows = whole - chunk, _rows(scenario)
-    about = (width + 1, 2 * width - 1, width, chunk + width, width - 1, chunk, rounds - 1, rounds, rows - 1, rows, 2, 1)
+    about = [width + 1, 2 * width - 1, width, chunk + width, width - 1, chunk, rounds - 1, rounds, rows - 1, rows, 2, 1]
     if scenario.schedule.draft_batch and choose.one_of((True, False)):
         # Requests with drafts take all of it, and one that decodes without any gets none.
-        about = (scenario.schedule.draft_batch * width,)
+        about = [scenario.schedule.draft_batch * width]
     tokens = sum(len(one.prompt) + one.budget for one in scenario.requests)
     least = min(width, -(-tokens // _MOST_STEPS))
     budget = choose.one_of([one for one in about if least <= one < max(2, whole)] or [least])

@@ -195,7 +195,7 @@ def test_texts_that_are_no_metrics_are_refused(files: Files, capsys: pytest.Capt
 
 def test_the_engine_passes_and_its_log_is_one(files: Files, capsys: pytest.CaptureFixture[str]):
     log = files.folder / "log.jsonl"
-    ran = ("--prompts", files.prompts, "--tokens", 24, "--steps", 3, "--save-log", log, "--subject")
+    ran = ("--prompts", files.prompts, "--tokens", 12, "--steps", 3, "--save-log", log, "--subject")
     page = files.folder / "audit.html"
     code, report = files.audit(*ran, "draftproof:EngineSubject", "--set", "device=cpu", "--html", page)
     assert (code, report["verdict"]) == (0, "PASS")
@@ -234,7 +234,7 @@ def test_drafts_of_the_prompts_own_round_are_audited_and_judged_alike(files: Fil
 
 def test_tokens_that_are_not_the_targets_are_in_the_verdict(files: Files):
     log = files.folder / "whole.jsonl"
-    ran = ("--prompts", files.prompts, "--tokens", 24, "--steps", 3, "--save-log", log)
+    ran = ("--prompts", files.prompts, "--tokens", 12, "--steps", 3, "--save-log", log)
     assert files.audit(*ran, "--subject", "draftproof:EngineSubject")[0] == 0
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     lines[-1]["emitted"][-1] = (lines[-1]["emitted"][-1] + 1) % VOCAB

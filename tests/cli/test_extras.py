@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
 import sys
 
 import pytest
 
 from draftproof.cli.app import run
 from draftproof.properties.lib import extras
+from tests.warm import Warm
 
 INSIDE = (
     "draftproof.harness.cluster",
@@ -55,12 +55,12 @@ def test_what_to_install_is_said(words, said, tmp_path, capsys):
     assert f"{said}, as by pip install {packages}" in told
 
 
-def test_the_rest_runs_without():
+def test_the_rest_runs_without(warm: Warm):
     """In a process of its own, where importing their packages fails."""
     code = (
         "import sys; sys.modules.update(packaging=None, ray=None); from draftproof.cli.app import run;"
         " code = run(['check', '--examples', '1', '--contract', 'draft']);"
         f" print(code, [name for name in sys.modules if name.startswith({INSIDE})])"
     )
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = warm.run([sys.executable, "-P", "-c", code])
     assert done.stdout.splitlines()[-1] == "125 []", "one scenario is too little for a verdict"

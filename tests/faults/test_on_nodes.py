@@ -130,7 +130,7 @@ def test_a_thread_that_waits_for_results_ends_where_the_cluster_is_left(tmp_path
     """As at an interrupt."""
 
     def late(chunk: Chunk) -> ChunkResults:
-        time.sleep(4)
+        time.sleep(2)
         return echoed(chunk)
 
     ends: list[str] = []
@@ -144,7 +144,7 @@ def test_a_thread_that_waits_for_results_ends_where_the_cluster_is_left(tmp_path
     waiting = threading.Thread(target=waits, daemon=True)
     with ClusterServer("none", "cpu", None, start=bridges(tmp_path / "calls", lambda: Chunks(of=late))) as server:
         waiting.start()
-        waiting.join(1.0)
+        waiting.join(0.3)
         assert ends == []
     waiting.join(20.0)
     assert ends == ["the cluster was left before this batch had its end"]

@@ -59,7 +59,7 @@ def report(server: ForkServer) -> FaultReport:
         fault("import-fails", IMPORTS, IMPORTS, "from draftproof.engine.packed import gone"),
         fault("raises-at-import", IMPORTS, IMPORTS, "raise IndexError('page 9')"),
     ]
-    return run_faults(files, seeds=[4, 8], examples=3, deadline=DEADLINE, serve=server.run)
+    return run_faults(files, seeds=[4, 8], examples=2, deadline=DEADLINE, serve=server.run)
 
 
 def row(report: FaultReport, name: str) -> FaultResult:

@@ -1,6 +1,7 @@
 """Lists of calls come to every block of every kernel, whatever the seed; a check is inconclusive without."""
 
 import re
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
@@ -28,6 +29,7 @@ SOURCES = sorted(Path(kernels.__file__).parent.glob("*.py"))
 SEEDS = (0, 1, 7)
 
 
+@lru_cache(maxsize=2)
 def listed(op: str, seed: int) -> tuple[KernelCase, ...]:
     """Return the calls that a check has by default."""
     return kernel_calls([f"kernel.{op}"], seed, 1000)[op]

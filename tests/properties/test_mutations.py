@@ -143,6 +143,17 @@ def mutants(of: Evidence, channel: str) -> Iterator[Evidence]:
             yield replaced(of, at, (one._replace(value=value),))
 
 
+def widely_mutated(of: Evidence, channel: str) -> Iterator[Evidence]:
+    """Evidence with every second or third value of the channel changed in one way: whoever looks at it notices."""
+    observations = of.subject.observations
+    places = [at for at, one in enumerate(observations) if one.channel == channel]
+    ways = {at: [*altered(observations[at].value, channel)] for at in places}
+    for way in range(max(map(len, ways.values()), default=0)):
+        changed = {at: ways[at][way] for at in places[:: 2 + way % 2] if way < len(ways[at])}
+        others = (one._replace(value=changed[at]) if at in changed else one for at, one in enumerate(observations))
+        yield with_observations(of, others)
+
+
 def replaced(of: Evidence, at: int, by: tuple[Observation, ...]) -> Evidence:
     """The evidence with other observations of the same channel in place of one.
 
@@ -202,7 +213,7 @@ def test_a_changed_value_fails(name: str) -> None:
 
 @pytest.mark.parametrize("channel", sorted(CHANNELS))
 def test_only_contracts_that_look_at_a_channel_mind_it(channel: str) -> None:
-    for mutant in mutants(evidence_of(channel), channel):
+    for mutant in widely_mutated(evidence_of(channel), channel):
         for contract in ALL:
             if channel not in contract.needs | contract.reads | contract.also and contract.applies(mutant):
                 assert not fails(contract, mutant), contract.name

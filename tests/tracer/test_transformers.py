@@ -18,7 +18,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 @pytest.mark.parametrize("architecture", BACK_ENDS)
 def test_tokens_are_the_oracles(architecture: str, tmp_path: Path):
     directory, program = built(tmp_path, architecture)
-    some = texts(program, 20, 200, 1)
+    some = texts(program, 8, 200, 1)
     assert {dtype: wrong(directory, dtype, program, some) for dtype in DTYPES} == {dtype: [] for dtype in DTYPES}
     assert len(wrong(directory, "float32", built(tmp_path / "other", architecture, seed=1)[1], some[:1])) > 200
 

@@ -107,7 +107,7 @@ OTHERS = (
     Check("eagle-eager", "eagle", 23, 12, ("graphs=no",)),
     Check("hybrid-eager", "hybrid", 52, 8, ("graphs=no",)),
     Check("hybrid-serial", "hybrid", 56, 8, ("overlap=no",)),
-    # Strategies 75 drew a prompt of one token; others may not. Eagerly the states are cleared again.
+    # Strategies 76 draw prompts of one token; others may not. Eagerly the states are cleared again.
     Check("one-token", "hybrid", 156, 1),
     Check("one-token-eager", "hybrid", 156, 1, ("graphs=no",)),
     Check("eagle-radix", "eagle", 61, 12, ("radix=yes",)),

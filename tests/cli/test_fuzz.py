@@ -187,7 +187,7 @@ def test_a_healthy_engine_has_no_finding(tmp_path: Path, capsys, monkeypatch):
 def test_a_fault_is_one_finding_and_the_campaign_goes_on(tmp_path: Path, capsys):
     path, folder = tmp_path / "report.json", tmp_path / "run"
     common = ["fuzz", "--run", str(folder), "--time", "60s", "--workers", "1", "--json", str(path)]
-    assert run([*common, "--fault", FAULT, "--examples", "2"]) == 1
+    assert run([*common, "--fault", FAULT, "--examples", "3"]) == 1
     (found,) = report(path)["findings"]
     assert found["identity"].startswith("draft.positions | draft.step.positions")
     assert (found["state"], found["runs"]) == ("confirmed", "3/3")
@@ -204,8 +204,8 @@ def test_a_fault_is_one_finding_and_the_campaign_goes_on(tmp_path: Path, capsys)
     assert (Path(found["case"]).parent / "timeline.json").exists()
     # Healthy again, as nothing of the fault is in the installed engine; the campaign keeps its own copy.
     assert run(["replay", found["case"]]) == 0
-    assert run([*common, "--examples", "4"]) == 1
-    assert [number for number, _ in states(folder)] == list(range(4))
+    assert run([*common, "--examples", "6"]) == 1
+    assert [number for number, _ in states(folder)] == list(range(6))
     (again,) = report(path)["findings"]
     assert (again["identity"], again["state"]) == (found["identity"], "confirmed")
     assert again["hits"] > found["hits"]

@@ -140,9 +140,9 @@ def test_environments_that_cannot_be_kept_are_2_and_named(tmp_path, capsys):
     [
         (
             ["part=drafts", "wheel=a"],
-            "invalid --set part=drafts: expected adaptive or commit or config or dflash",
+            "invalid --set part=drafts: expected engine or adaptive or commit or config or dflash",
         ),
-        (["wheel=a"], "invalid subject 'sglang' without part: expected --set part=adaptive|commit|config|dflash|draft"),
+        (["wheel=a"], "invalid setting 'wheel' of subject 'sglang': expected one that it takes, release, engines"),
         (
             ["part=dflash", "wheel=a", "worker=v1"],
             "invalid setting 'worker' of subject 'sglang': expected one that it takes",

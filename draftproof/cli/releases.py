@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -74,6 +74,30 @@ Markdown = Annotated[Path | None, inputs.output("--md", "Write the table as Mark
 Examples = Annotated[int, typer.Option("--examples", min=1, help="With --model: scenarios of each draft.")]
 
 
+class _Given(NamedTuple):
+    """How releases are to be run, as it was asked for."""
+
+    package: str
+    subject: str | None
+    settings: list[str] | None
+    environments: Path | None
+    timeout: float
+    wheels: Path | None
+    engines: Path | None
+
+    @property
+    def arguments(self) -> dict[str, object]:
+        """The options that say the same again, beside the package."""
+        return {
+            "subject": self.subject,
+            "set": self.settings,
+            "environments": self.environments,
+            "wheels": self.wheels,
+            "engines": self.engines,
+            "timeout": f"{self.timeout:g}" if self.timeout != _TIMEOUT else None,
+        }
+
+
 def releases(
     package: Package,
     versions: Versions,
@@ -105,7 +129,8 @@ def releases(
     from draftproof.fuzz.releases.table import parted_table, table
     from draftproof.report.release_table import markdown
 
-    them = _releases(package, subject, settings, environments, timeout, wheels, engines)
+    given = _Given(package, subject, settings, environments, timeout, wheels, engines)
+    them = _releases(given)
     in_parts = bool(them.recipe.parts) and not cases and model is None
     if not in_parts and bool(cases) == (model is not None):
         raise inputs.InputError("invalid arguments: expected case files, or --model, and not both")
@@ -126,7 +151,7 @@ def releases(
             report = table(seen, wanted, scenarios, _tell_row)
         arguments |= {} if cases else options.arguments
     _show_table(report)
-    arguments |= _given(subject, settings, environments, timeout, wheels, engines)
+    arguments |= given.arguments
     repeated = again("lab", "releases", *(cases or ()), package=package, versions=",".join(wanted), **arguments)
     screen.line(f"{report.verdict}. Again: {repeated}", "bold")
     pages = [("--md", md, markdown(report))] if md is not None else []
@@ -160,15 +185,15 @@ def bisect(
     told = case_subject(case)
     if subject is None and told.name:
         subject, settings = told.name, [f"{k}={v}" for k, v in told.settings.items() if k != "wheel"]
-    them = _releases(package, subject, settings, environments, timeout, wheels, engines)
+    given = _Given(package, subject, settings, environments, timeout, wheels, engines)
+    them = _releases(given)
     if not them.recipe.subject:
         raise inputs.InputError(f"invalid arguments: expected --subject for the case, a part of {package}")
     wanted = index.between(package, good, bad, _known(them))
     with _watched(them) as seen:
         report = bisect_releases(seen, wanted, scenario, _tell)
     _show(report)
-    given = _given(subject, settings, environments, timeout, wheels, engines)
-    repeated = again("lab", "bisect", "releases", case, package=package, good=good, bad=bad, **given)
+    repeated = again("lab", "bisect", "releases", case, package=package, good=good, bad=bad, **given.arguments)
     screen.line(f"Again: {repeated}", "bold")
     inputs.finish(json, report, report.verdict)
 
@@ -192,15 +217,7 @@ def _known(releases: Releases) -> tuple[str, ...]:
     return listed_in(releases.wheels, releases.package) if releases.wheels else index.listed(releases.package)
 
 
-def _releases(
-    package: str,
-    subject: str | None,
-    settings: list[str] | None,
-    folder: Path | None,
-    timeout: float,
-    wheels: Path | None,
-    engines: Path | None,
-) -> Releases:
+def _releases(given: _Given) -> Releases:
     """Return how the releases are run. Raises InputError where nothing is known to drive the package."""
     import msgspec
 
@@ -208,20 +225,23 @@ def _releases(
     from draftproof.fuzz.releases.packages import RECIPES, recipe_of
     from draftproof.fuzz.releases.trial import Releases
 
-    recipe = recipe_of(package)
-    recipe = msgspec.structs.replace(recipe, subject=subject or recipe.subject)
-    if engines is not None and (wheels is not None or not recipe.subject):
+    recipe = recipe_of(given.package)
+    recipe = msgspec.structs.replace(recipe, subject=given.subject or recipe.subject)
+    if given.engines is not None and (given.wheels is not None or not recipe.subject):
         raise inputs.InputError(
-            f"invalid --engines '{engines}': expected --subject beside it, which drives them, and no --wheels"
+            f"invalid --engines '{given.engines}': expected --subject beside it, which drives them, and no --wheels"
         )
-    if wheels is not None and not recipe.parts:
-        raise inputs.InputError(f"invalid --wheels {str(wheels)!r}: expected none, as {package} is installed")
+    if given.wheels is not None and not recipe.parts:
+        raise inputs.InputError(
+            f"invalid --wheels {str(given.wheels)!r}: expected none, as {given.package} is installed"
+        )
     if not recipe.subject and not recipe.parts:
         known = ", ".join(RECIPES)
         raise inputs.InputError(
-            f"invalid --package {package!r} without --subject: expected the subject that drives it; known are {known}"
+            f"invalid --package {given.package!r} without --subject: expected the subject that drives it; known are"
+            f" {known}"
         )
-    kept = folder or environments()
+    kept = given.environments or environments()
     try:
         kept.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -229,14 +249,14 @@ def _releases(
             f"invalid --environments '{kept}': expected a folder that can be made: {error.strerror}"
         ) from None
     return Releases(
-        package=package,
+        package=given.package,
         recipe=recipe,
         folder=kept,
-        timeout=timeout,
-        settings=subjects.settings_of(settings or ()),
+        timeout=given.timeout,
+        settings=subjects.settings_of(given.settings or ()),
         search=subjects.search(),
-        wheels=wheels,
-        engines=engines,
+        wheels=given.wheels,
+        engines=given.engines,
     )
 
 
@@ -252,25 +272,6 @@ def _parts(releases: Releases, wanted: list[str] | None, in_parts: bool) -> tupl
                 f"invalid --part {name!r}: expected {expected}{did_you_mean(name, [one.name for one in known])}"
             )
     return tuple(one for one in known if not wanted or one.name in wanted)
-
-
-def _given(
-    subject: str | None,
-    settings: list[str] | None,
-    folder: Path | None,
-    timeout: float,
-    wheels: Path | None,
-    engines: Path | None,
-) -> dict[str, object]:
-    """Return the options that say the same again."""
-    return {
-        "subject": subject,
-        "set": settings,
-        "environments": folder,
-        "wheels": wheels,
-        "engines": engines,
-        "timeout": f"{timeout:g}" if timeout != _TIMEOUT else None,
-    }
 
 
 def _tell_row(row: ReleaseRow) -> None:

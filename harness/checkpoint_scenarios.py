@@ -12,6 +12,7 @@ import msgspec
 
 from draftproof.properties.choose import require_seeded
 from draftproof.properties.features import FEATURES
+from draftproof.properties.features.adaptive_steps import with_steps
 from draftproof.properties.features.kv_quantization import without_kv_quantization
 from draftproof.properties.features.prefix_cache import without_prefix_cache
 from draftproof.properties.features.trees import without_tree
@@ -19,7 +20,7 @@ from draftproof.properties.fit import fitted
 from draftproof.properties.formats.checkpoint_config import read_config
 from draftproof.properties.lib.errors import require_input
 from draftproof.properties.strategies.base import unforced
-from draftproof.properties.strategies.drafts import repeating, with_steps
+from draftproof.properties.strategies.drafts import repeating
 from draftproof.properties.strategies.scenarios import generate, generated
 from draftproof.properties.strategies.shapes import SIZES
 from draftproof.properties.validate import validate

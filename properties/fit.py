@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from draftproof.properties.features import FEATURES, FEATURES_BY_NAME, features_of
+from draftproof.properties.features.adaptive_steps import with_steps
 from draftproof.properties.features.trees import beside_tree, without_tree
 from draftproof.properties.features.windows import large_enough
 from draftproof.properties.formats.case import decode, encode
@@ -17,7 +18,6 @@ from draftproof.properties.lib.errors import DraftproofError, require_input
 from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.lib.names import did_you_mean
 from draftproof.properties.lib.paths import brief, first_difference
-from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.validate import is_valid, validate
 from draftproof.properties.values.drafts import CheckpointDraft, Mtp, Ngram, algorithm
 from draftproof.properties.values.fp8 import FP8, keeps_entries

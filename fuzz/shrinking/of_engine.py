@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from draftproof.fuzz.shrinking.of_requests import all_requests, at_once, fewer, lowered
 from draftproof.properties.features import FEATURES
+from draftproof.properties.features.adaptive_steps import with_steps
 from draftproof.properties.features.hybrid import without_hybrid
 from draftproof.properties.features.trees import with_nodes
 from draftproof.properties.features.windows import large_enough
 from draftproof.properties.lib.paths import get, lower, put, without
-from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.values.drafts import DFlash, Eagle3
 from draftproof.properties.values.scenario import Graphs, Scenario, States, pages_needed
 

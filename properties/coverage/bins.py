@@ -34,14 +34,12 @@ def universe(drafts: Sequence[Algorithm], beyond: Container[str] = ()) -> tuple[
     unknown = sorted(set(drafts) - set(ALGORITHMS))
     if unknown or not drafts:
         raise ValueError(f"invalid drafts {list(drafts)}: expected some of {', '.join(ALGORITHMS)}")
-    facts = [fact for fact in SHOWN if fact.name not in beyond]
-    able = (
-        (name, fact)
-        for fact in facts
+    return tuple(
+        name_of(name, fact.name)
+        for fact in SHOWN
         for name in ALGORITHMS
-        if name in drafts and fact.drafts(DRAFT_KINDS_BY_NAME[name])
+        if fact.name not in beyond and name in drafts and fact.drafts(DRAFT_KINDS_BY_NAME[name])
     )
-    return tuple(name_of(name, fact.name) for name, fact in able)
 
 
 def holes(seen: Container[str], drafts: Sequence[Algorithm]) -> tuple[str, ...]:

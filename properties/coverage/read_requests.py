@@ -131,11 +131,8 @@ def _aborted(evidence: Evidence, index: int) -> str:
         return "waiting"
     if index in evidence.preempted(abort.step - 1):
         return "preempted"
-    return (
-        "in_prefill"
-        if any(schedule.is_unfinished(row) for row in schedule.rows if row.request == index)
-        else "in_decode"
-    )
+    is_in_prefill = any(schedule.is_unfinished(row) for row in schedule.rows if row.request == index)
+    return "in_prefill" if is_in_prefill else "in_decode"
 
 
 def _told_of_prompt(evidence: Evidence, index: int, *, is_chunked: bool) -> Iterator[str]:

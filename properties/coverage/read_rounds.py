@@ -210,11 +210,10 @@ def _wrong(request: Request, number: int, solved: RoundScript, levels: int) -> s
 def _surplus(evidence: Evidence, row: Row, n: int, drafts: int) -> str:
     """Return where the rows are that a launch has behind a request's own."""
     last = n + evidence.plans.width(row.step) - 1
-    if evidence.scenario.tree:
-        return "none" if last == n + drafts else "inside"
     if last == n + drafts:
         return "none"
-    return "beyond max_len" if last >= evidence.scenario.memory.max_len else "inside"
+    is_beyond = not evidence.scenario.tree and last >= evidence.scenario.memory.max_len
+    return "beyond max_len" if is_beyond else "inside"
 
 
 def _block(evidence: Evidence, row: Row, drafts: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 
 from draftproof.properties.coverage.read_mixed import read_mixed
 from draftproof.properties.coverage.read_overlap import read_overlap
@@ -19,18 +18,14 @@ from draftproof.properties.values.observed import LaunchKind
 _SHOWN_IN = {"rows_permuted": "round.rows", "pages_permuted": "round.table"}
 
 
-def _cached(evidence: Evidence) -> Mapping[str, int]:
-    return evidence.prefixes.counts
-
-
-_NOTED_BY = (_cached, read_token_budget, read_mixed, read_overlap, rank_counts, tensor_counts)
-"""What tells how often facts were in a run, by their names."""
+_NOTED_BY = (read_token_budget, read_mixed, read_overlap, rank_counts, tensor_counts)
+"""What tells how often facts were in a run, by their names, beside the counts of its prefix caches."""
 
 
 def read_run(evidence: Evidence) -> RunSample:
     """Return the sample of the whole run."""
     extends, first_layer, replaced = _chain_counts(evidence)
-    notes = Counter[str]()
+    notes = Counter(evidence.prefixes.counts)
     for reader in _NOTED_BY:
         notes.update(reader(evidence))
     return RunSample(

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from draftproof.properties.values.scenario import WRONG
 from draftproof.properties.values.verdict import Outcome, Verdict
 
-_NAME = "oracle.shares"
 ENOUGH = 600
 """Rounds of a kind in which every share of them is judged."""
 LEAST = 3
@@ -43,7 +42,7 @@ def verdict(counts: Mapping[str, int]) -> Verdict:
     """Return INCONCLUSIVE if a pattern came up too rarely, or at other times than it was asked for."""
     missing = tuple(_missing(counts))
     outcome = Outcome.INCONCLUSIVE if missing else Outcome.PASS
-    return Verdict(name=_NAME, verdict=outcome, scenarios=counts.get("scenarios", 0), missing=missing)
+    return Verdict(name="oracle.shares", verdict=outcome, scenarios=counts.get("scenarios", 0), missing=missing)
 
 
 def _missing(counts: Mapping[str, int]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -10,6 +11,7 @@ from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of
 from draftproof.properties.features.feature import ROUNDS_OF_ITS_SCHEDULE, Feature, field_is_not, field_put
 from draftproof.properties.features.some_requests import slots_for
+from draftproof.properties.features.trees import with_nodes
 from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch, AdaptiveSlot
 from draftproof.properties.values.drafts import kind_of
 from draftproof.properties.values.scenario import RoundPlan, Scenario, pages_needed
@@ -166,3 +168,46 @@ FEATURE = Feature(
     rule="S-ADAPT-1",
     facts=_FACTS,
 )
+
+
+def with_steps(scenario: Scenario, steps: int) -> Scenario:
+    """Return the scenario with at most `steps` drafts a round: step counts to choose from and plans are cut to that.
+
+    Raises ValueError for less than one.
+    """
+    if steps < 1:
+        raise ValueError(f"invalid steps {steps}: expected 1 or more")
+    requests = tuple(
+        replace(request, rounds=tuple(_cut(plan, steps) for plan in request.rounds)) for request in scenario.requests
+    )
+    made = replace(
+        scenario,
+        steps=min(scenario.steps, steps),
+        adaptive_steps=_fewer(scenario.adaptive_steps, steps),
+        requests=requests,
+    )
+    return made if made.tree is None else with_nodes(made, made.tree.nodes)
+
+
+def _fewer(adaptive: Adaptive | AdaptiveByBatch | None, steps: int) -> Adaptive | AdaptiveByBatch | None:
+    """Return a controller of at most `steps` steps; none if that leaves one list nothing to choose from."""
+    if adaptive is None:
+        return None
+    initial = min(adaptive.initial, steps)
+    if isinstance(adaptive, AdaptiveByBatch):
+        slots = tuple(replace(slot, candidates=_at_most(slot.candidates, steps)) for slot in adaptive.slots)
+        return replace(adaptive, initial=initial, slots=slots)
+    if adaptive.initial < max(adaptive.steps) and initial == steps:
+        # It could rise, and still should.
+        initial = max(1, steps - 1)
+    made = replace(adaptive, initial=initial, candidates=_at_most(adaptive.candidates, steps))
+    return made if len(made.steps) > 1 else None
+
+
+def _at_most(candidates: Sequence[int], steps: int) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(min(count, steps) for count in candidates))
+
+
+def _cut(plan: RoundPlan, steps: int) -> RoundPlan:
+    drafts = min(plan.num_drafts, steps)
+    return replace(plan, num_drafts=drafts, num_correct=min(plan.num_correct, drafts))

@@ -14,15 +14,7 @@ from functools import cached_property, lru_cache, partial, reduce
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.features import FEATURES_BY_NAME
 from draftproof.properties.lib.base import Value
-from draftproof.properties.strategies.rows import (
-    DIMENSIONS,
-    POINTS,
-    PROMISED,
-    Point,
-    allowed,
-    needed_by,
-    points_of,
-)
+from draftproof.properties.strategies.rows import DIMENSIONS, POINTS, PROMISED, Point, allowed, needed_by, points_of
 from draftproof.properties.strategies.shapes import SIZES
 from draftproof.properties.values.drafts import DRAFT_KINDS_BY_NAME, algorithm
 from draftproof.properties.values.scenario import Scenario

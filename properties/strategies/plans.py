@@ -44,8 +44,7 @@ def _rounds(choose: Choose, pattern: str, steps: int) -> tuple[RoundPlan, ...]:
     if pattern == "switching":
         drafts = choose.integer(max(min(2, steps), _least(steps)), steps)
         some = RoundPlan(num_drafts=drafts, num_correct=choose.integer(0, drafts))
-        none = RoundPlan(num_drafts=0, num_correct=0)
-        return (some, none, *(_plan(choose, "any", steps) for _ in range(count - 1)))
+        return (some, RoundPlan(num_drafts=0, num_correct=0), *(_plan(choose, "any", steps) for _ in range(count - 1)))
     return tuple(_plan(choose, pattern, steps) for _ in range(count))
 
 

@@ -21,14 +21,7 @@ from draftproof.properties.lib.paths import get, put, put_in
 from draftproof.properties.validate import is_valid
 from draftproof.properties.values.drafts import Mtp
 from draftproof.properties.values.grammar import end_token
-from draftproof.properties.values.scenario import (
-    ProbeModel,
-    Request,
-    RoundPlan,
-    Scenario,
-    TokenSpan,
-    pages_needed,
-)
+from draftproof.properties.values.scenario import ProbeModel, Request, RoundPlan, Scenario, TokenSpan, pages_needed
 
 Relation = Literal["equal", "one more", "one less", "multiple", "power of two", "below a power", "above a power"]
 RELATIONS: tuple[Relation, ...] = Relation.__args__  # type: ignore[attr-defined]
@@ -65,6 +58,16 @@ def _of(path: str) -> Callable[[Scenario], tuple[int, ...]]:
 def _at(path: str) -> tuple[Callable[[Scenario], tuple[int, ...]], Callable[[Scenario, int], Scenario]]:
     """Return what a field is, and what gives it another value and changes nothing else."""
     return _of(path), lambda scenario, value: put(scenario, path, value)
+
+
+def _largest(path: str) -> tuple[Callable[[Scenario], tuple[int, ...]], Callable[[Scenario, int], Scenario]]:
+    """Return what the largest of some captured sizes is, and what gives them another largest one."""
+
+    def put_largest(scenario: Scenario, size: int) -> Scenario:
+        others = tuple(one for one in get(scenario, path)[:-1] if one < size)
+        return put(scenario, path, (*others, size)) if get(scenario, path) else scenario
+
+    return lambda scenario: tuple(get(scenario, path)[-1:]), put_largest
 
 
 def _first(scenario: Scenario, **fields: object) -> Scenario:
@@ -160,21 +163,8 @@ def _put_budget(scenario: Scenario, budget: int) -> Scenario:
 
 
 def _put_page_size(scenario: Scenario, size: int) -> Scenario:
-    memory = scenario.memory
-    pages = -(-memory.pages * memory.page_size // size)
-    return replace(scenario, memory=replace(memory, page_size=size, pages=max(1, pages)))
-
-
-def _put_bucket(scenario: Scenario, size: int) -> Scenario:
-    """Return the scenario with `size` rows as the largest captured size."""
-    sizes = tuple(one for one in scenario.graphs.sizes[:-1] if one < size)
-    return put_in(scenario, "graphs", sizes=(*sizes, size)) if scenario.graphs.sizes else scenario
-
-
-def _put_tokens(scenario: Scenario, size: int) -> Scenario:
-    """Return the scenario with `size` tokens as the largest bucket."""
-    sizes = tuple(one for one in scenario.graphs.tokens[:-1] if one < size)
-    return put_in(scenario, "graphs", tokens=(*sizes, size)) if scenario.graphs.tokens else scenario
+    pages = -(-scenario.memory.pages * scenario.memory.page_size // size)
+    return put_in(scenario, "memory", page_size=size, pages=max(1, pages))
 
 
 def _put_window(scenario: Scenario, window: int) -> Scenario:
@@ -204,8 +194,8 @@ def _sampled(scenario: Scenario, **fields: object) -> Scenario:
 
 
 def _put_logprobs(scenario: Scenario, top: int) -> Scenario:
-    requests = (replace(one, logprobs=top) if one.logprobs is not None else one for one in scenario.requests)
-    return replace(scenario, requests=tuple(requests))
+    requests = tuple(one if one.logprobs is None else replace(one, logprobs=top) for one in scenario.requests)
+    return replace(scenario, requests=requests)
 
 
 def _put_image(scenario: Scenario, tokens: int) -> Scenario:
@@ -267,28 +257,13 @@ QUANTITIES: Mapping[str, Quantity] = {
     "pages": Quantity(*_at("memory.pages"), 1, 4100, "above 4096", without=("preemption",)),
     "max_len": Quantity(*_at("memory.max_len"), 4, 4100, "above 4096"),
     "request slots": Quantity(*_at("memory.request_slots"), 1, 256, "what a scenario can say"),
-    "bucket": Quantity(
-        lambda s: s.graphs.sizes[-1:], _put_bucket, 1, 64, "what a scenario can say", without=("eager",)
-    ),
+    "bucket": Quantity(*_largest("graphs.sizes"), 1, 64, "what a scenario can say", without=("eager",)),
     "vocabulary": Quantity(lambda s: (s.model.vocab,), _put_vocab, 4, 2050, "above 2048; each token is a column"),
     "repeats": Quantity(lambda s: (), _put_repeats, 1, 72, "above 64", "penalties"),
     "token bucket": Quantity(
-        lambda s: s.graphs.tokens[-1:],
-        _put_tokens,
-        1,
-        1100,
-        "above 1024",
-        "mixed",
-        ("eager", "snapshot", "replay"),
+        *_largest("graphs.tokens"), 1, 1100, "above 1024", "mixed", ("eager", "snapshot", "replay")
     ),
-    "token budget": Quantity(
-        *_at("schedule.token_budget"),
-        1,
-        1040,
-        "above 1024",
-        "token-budget",
-        inert=whole_step,
-    ),
+    "token budget": Quantity(*_at("schedule.token_budget"), 1, 1040, "above 1024", "token-budget", inert=whole_step),
     "window": Quantity(
         lambda s: tuple(get(s, path) for path in ("model.window", "draft.window") if get(s, path)),
         _put_window,
@@ -325,13 +300,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "sequence": Quantity(lambda s: (), _put_sequence, 1, 64, "what a scenario can say", "stop-sequences"),
     "nodes": Quantity(lambda s: (s.tree.nodes,) if s.tree else (), _put_nodes, 1, 64, "rows of one request", "trees"),
     "checkpoint": Quantity(
-        _of("states.checkpoint"),
-        _put_checkpoint,
-        1,
-        1040,
-        "above 1024",
-        without=("dense",),
-        inert=_longest,
+        _of("states.checkpoint"), _put_checkpoint, 1, 1040, "above 1024", without=("dense",), inert=_longest
     ),
     "checkpoint slots": Quantity(
         _of("memory.checkpoint_slots"),
@@ -342,14 +311,7 @@ QUANTITIES: Mapping[str, Quantity] = {
         "prefix-cache",
         ("dense",),
     ),
-    "draft batch": Quantity(
-        *_at("schedule.draft_batch"),
-        1,
-        64,
-        "rows",
-        "draft-batch",
-        inert=_rows,
-    ),
+    "draft batch": Quantity(*_at("schedule.draft_batch"), 1, 64, "rows", "draft-batch", inert=_rows),
 }
 """Quantities by name."""
 

@@ -140,12 +140,6 @@ def _go_together(one: Point, other: Point) -> bool:
             return FEATURES_BY_NAME[needed].drafts(DRAFT_KINDS_BY_NAME[cast(Algorithm, other.value)])
         case "quantity", "variant" if needed := QUANTITIES[one.value].feature:
             return not refused_by_variant(cast(Variant, other.value), needed)
-        case left, right if left.startswith("form ") and right.startswith("form "):
-            return any(
-                one.value in forms_of(name).get(cast(FormName, left[5:]), ())
-                and other.value in forms_of(name).get(cast(FormName, right[5:]), ())
-                for name in ALGORITHMS
-            )
         case form, dimension if form.startswith("form ") and dimension != "draft":
             return any(
                 allowed(Point("draft", name), one) and allowed(Point("draft", name), other) for name in ALGORITHMS

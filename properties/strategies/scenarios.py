@@ -7,6 +7,7 @@ seed, in `scenarios()` by Hypothesis (drawn.py), which shrinks it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from draftproof.properties.choose import Choose, SeededChoose, require_seeded
@@ -82,8 +83,7 @@ def listed(
     is_sequence = isinstance(drafts, Sequence) and not isinstance(drafts, str)
     known = is_sequence and len(drafts) and all(drafts.count(one) == 1 and one in ALGORITHMS for one in drafts)
     require_input(bool(known), "drafts", drafts, f"a tuple of some of {', '.join(ALGORITHMS)}, each once")
-    of_sizes = {size.name for size in sizes}
-    without = frozenset(Point("size", one.name) for one in SIZES if one.name not in of_sizes)
+    without = frozenset(Point("size", one.name) for one in SIZES if one not in sizes)
     name = " ".join((str(seed), *drafts, *features))
     return _listed(name, count, Array(name, drafts, without, features))
 
@@ -133,13 +133,12 @@ def _made(name: str, row: ArrayRow) -> tuple[Scenario, ArrayRow]:
 
 def _with_less(row: ArrayRow, wanted: list[str]) -> ArrayRow:
     """Return the row without its variant, or else without its last feature."""
-    fields = {name: getattr(row, name) for name in ArrayRow.__dataclass_fields__}
     if row.variant != "none":
-        return ArrayRow(**{**fields, "variant": "none"})
+        return replace(row, variant="none")
     if not wanted:
         raise AssertionError(f"no scenario of {row} can be run")
     wanted.pop()
-    return ArrayRow(**{**fields, "features": frozenset(wanted)})
+    return replace(row, features=frozenset(wanted))
 
 
 def scenario_of(choose: Choose, row: ArrayRow) -> tuple[Scenario, ArrayRow]:
@@ -164,8 +163,7 @@ def scenario_of(choose: Choose, row: ArrayRow) -> tuple[Scenario, ArrayRow]:
     for feature in FEATURES:
         if feature.finish is not None and feature.name in row.features:
             made = feature.finish(choose, made)
-    fields = {name: getattr(row, name) for name in ArrayRow.__dataclass_fields__}
-    return validate(made), ArrayRow(**{**fields, "quantities": tuple(found)})
+    return validate(made), replace(row, quantities=tuple(found))
 
 
 def _with_entries(scenario: Scenario, target: KvBits, draft: KvBits) -> Scenario:

@@ -7,7 +7,8 @@ import pytest
 
 from draftproof.cli.check import CHECK_EXAMPLES
 from draftproof.properties.choose import SeededChoose
-from draftproof.properties.strategies.drafts import forms_of, with_draft, with_steps
+from draftproof.properties.features.adaptive_steps import with_steps
+from draftproof.properties.strategies.drafts import forms_of, with_draft
 from draftproof.properties.strategies.scenarios import Listed
 from draftproof.properties.strategies.scenarios import listed as listed_anew
 from draftproof.properties.validate import validate

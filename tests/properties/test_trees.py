@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from draftproof.fuzz.shrinking.reductions import PASSES, of_pass
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import counts
+from draftproof.properties.features.adaptive_steps import with_steps
 from draftproof.properties.features.trees import with_nodes, without_tree
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
 from draftproof.properties.lib.invalid import InvalidScenarioError
 from draftproof.properties.lib.paths import put_in
-from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.limits import NO_LIMITS, Limits

@@ -14,9 +14,9 @@ from draftproof.fuzz.campaign import run as campaign
 from draftproof.harness.execute import Executor
 from draftproof.harness.workers.messages import Order
 from draftproof.harness.workers.pool import Pool
+from draftproof.properties.features.adaptive_steps import with_steps
 from draftproof.properties.fit import fitted
 from draftproof.properties.lib.errors import ConditionError
-from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import steering

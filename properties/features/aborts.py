@@ -10,7 +10,7 @@ from draftproof.properties.features.feature import ROUNDS_OF_ITS_SCHEDULE, Featu
 from draftproof.properties.features.lasting import with_some_going_on
 from draftproof.properties.values.scenario import Scenario
 
-_AFTER = (1, 0, 3, 2, 4, 6, 0, 5, 8)
+_AFTER = (1, 0, 3, 2, 4, 6, 1, 5, 8)
 # When most of the preempted requests wait to resume.
 _PREEMPTED_AFTER = (5, 6, 5, 8, 7, 5)
 # The requests that may be preempted have all come by then: several are aborted in one step.

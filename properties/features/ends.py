@@ -88,13 +88,19 @@ def _with_minimum(choose: Choose, scenario: Scenario, request: Request) -> Reque
 
 
 def _sequences(choose: Choose, request: Request) -> tuple[TokenSpan, ...]:
-    """Draw a sequence near the end, and perhaps one that begins in the prompt."""
+    """Draw a sequence near the end, perhaps a longer one that ends later, and perhaps one that begins in the prompt.
+
+    The longer one comes first in the list: which of several sequences ended a text is then not the first of them.
+    """
     length = choose.one_of((2, 3, 2, 4, 1))
     last = min(choose.one_of((3, 4, 2, 5, 6)) + request.min_tokens, request.budget - 1)
     found = [TokenSpan(first=max(0, last - length + 1), last=last)]
     if choose.boolean():
         before = min(len(request.prompt), choose.one_of((1, 2)))
         found.append(TokenSpan(first=-before, last=choose.one_of((0, 1))))
+    if choose.boolean():
+        later = min(last + 1, request.budget - 1)
+        found.insert(0, TokenSpan(first=max(0, later - length), last=later))
     return tuple(found)
 
 

@@ -35,7 +35,7 @@ _SEVERAL = frozenset({"overlap", "mixed", "data-parallel", "preemption", "aborts
 """Features that show among several requests only."""
 _SINGLE = (*(False,) * 29, True)
 """Whether there is one request whatever the shape and the features ask for."""
-_SERVICES = (1, 1, 2)
+_SERVICES = (1, 1, 1, 2)
 """How often requests are served. The second time takes time, and shows nothing that depends on sizes."""
 
 
@@ -141,7 +141,8 @@ def _schedule(choose: Choose, shape: Shape, size: Size, count: int, chunk: int) 
     """Draw batches of all requests or of some; of few of them if larger ones get no drafts."""
     few = max(2 if count > 1 else 1, count // 2 if size is WIDE else 0)
     least = min(count, 3) if shape.requests > 2 and not shape.crowded else 1
-    max_batch = choose.integer(max(few, least), max(count - int(shape.crowded), few, least))
+    most = max(count - int(shape.crowded), few, least)
+    max_batch = most if size is WIDE and choose.boolean() else choose.integer(max(few, least), most)
     if shape.name in ("reuse", "oversized"):
         max_batch = few if shape.name == "reuse" else count
     draft_batch = choose.integer(1, max(1, max_batch - 1)) if shape.draft_batch else 0

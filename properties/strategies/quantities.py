@@ -357,8 +357,11 @@ def _targets(scenario: Scenario, name: str, relation: Relation) -> Iterator[int]
 
 
 def others_of(scenario: Scenario, name: str) -> tuple[int, ...]:
-    """Return the values of all other quantities, and of sums and products that engines compute from them."""
-    own = {value for other, one in QUANTITIES.items() if other != name for value in one.values(scenario)}
+    """Return the values of all other quantities, and of sums and products that engines compute from them.
+
+    Of a quantity that each request has, such as its prompt, the others' are among them.
+    """
+    own = {value for other, one in QUANTITIES.items() for value in one.values(scenario)[other == name :]}
     batch, width = scenario.schedule.max_batch, scenario.width
     chunk = min(scenario.schedule.chunk, max(len(one.prompt) for one in scenario.requests))
     made = {width, batch * width, chunk + width, chunk + batch * width, len(scenario.requests) * width}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle, islice
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -17,6 +18,8 @@ _BELOW = 97
 _LASTING = 2
 # Beside a long prompt most are short: each token of a prompt takes time.
 _BESIDE_LONG, _SHORT = (True, False, True), 24
+# Two prompts of one length are told apart by nothing that depends on it.
+_AS_LONG = (False, False, False, True)
 # Under most controllers a row goes without drafts beside others that have some.
 _SKIPS = (False, True, True, True, True)
 
@@ -33,6 +36,8 @@ class Fit(NamedTuple):
 def requests(choose: Choose, shape: Shape, size: Size, fit: Fit, count: int) -> tuple[Request, ...]:
     """Draw requests, sometimes alike in all but tokens, so that all end, or all go without drafts, in one step."""
     drawn = tuple(_request(choose, shape, size, fit, index) for index in range(count))
+    if count > 1 and choose.one_of(_AS_LONG):
+        drawn = (drawn[0], _as_long(drawn[1], drawn[0]), *drawn[2:])
     if shape.name == "shrinking_batch" and count > 1 and choose.boolean():
         return (drawn[0], *(_alike(drawn[1], shift, fit.vocab) for shift in range(count - 1)))
     if (shape.adaptive_steps or shape.name == "switching") and choose.one_of((False, True, True)):
@@ -40,6 +45,12 @@ def requests(choose: Choose, shape: Shape, size: Size, fit: Fit, count: int) -> 
     if shape.adaptive_steps and count > 1 and choose.one_of(_SKIPS):
         drawn = (drawn[0], _skipping(drawn[1]), *drawn[2:])
     return drawn
+
+
+def _as_long(request: Request, first: Request) -> Request:
+    """Return the request with a prompt as long as that of the first, which comes with it: both end in one step."""
+    prompt = tuple(islice(cycle(request.prompt), len(first.prompt)))
+    return replace(request, prompt=prompt, arrival=first.arrival)
 
 
 def _alike(request: Request, shift: int, vocab: int) -> Request:
@@ -94,7 +105,7 @@ def _prompt(choose: Choose, shape: Shape, size: Size, fit: Fit, index: int) -> t
 
 def _near(choose: Choose, unit: int, low: int, high: int) -> int:
     """Draw a length of k * unit + {-1, 0, 1}, within low .. high; a long one is at least half of that."""
-    most = max(1, min(high // unit, _BELOW))
+    most = max(1, high // unit)
     k = choose.integer(most // 2 if low > 1 else 1, most)
     return min(max(k * unit + choose.one_of((0, 1, -1)), low), high)
 

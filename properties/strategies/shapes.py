@@ -77,18 +77,18 @@ SMALL = Size("small", 1.0)
 LONG = Size(
     "long",
     1.7,
-    prompts=(64, 128, 256, 512, 600),
+    prompts=(128, 256, 512, 600),
     shortest=49,
     chunks=(64, 33, 48, 100, 128, 200, 256, 300),
-    pages=(8, 16, 64),
+    pages=(8, 16, 64, 2),
     layers=3,
 )
 WIDE = Size(
     "wide",
     2.2,
     pages=(2, 4, 7, 16),
-    requests=(8, 9, 8, 10, 12, 17, 33),
-    captured=((8,), (16,), (12, 32), (7, 20), (4, 8, 16, 32), (1, 14, 24)),
+    requests=(9, 8, 10, 12, 17, 33),
+    captured=((8,), (16,), (12, 32), (7, 20), (4, 8, 16, 32), (1, 14, 24), (16, 48)),
     layers=3,
 )
 SIZES: tuple[Size, ...] = (SMALL, LONG, WIDE)

@@ -36,7 +36,7 @@ FEATURE = Feature(
     what="a request that no engine can serve is refused",
     has=any_request(lambda one: one.flaw != "none"),
     without=_without,
-    draw=with_refusals,
+    finish=with_refusals,
     rule="S-LIMIT-18",
     of_probes=True,
     facts=(

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from draftproof.engine.stages import Commit, DecodeRow, Launch, PrefillRow
-from draftproof.engine.subject.observations import ObservationLog, vectors
+from draftproof.engine.subject.observations import ObservationLog, plain, vectors
 from draftproof.engine.subject.taps import Tapped
 from draftproof.properties.values.observed import Choice, Datum, DiscardedRow, PackedRow
 from draftproof.properties.values.trace import Key
@@ -153,7 +153,7 @@ class TapRecorder:
             proposals, at = columns.pop("proposal", None), 0
             for index, row in enumerate(batch):
                 for position in range(max(row.cached, row.start - self._lookback), row.end):
-                    key = Key(row.request.id, row.round, layer=layer, row=position)
+                    key = plain(Key(row.request.id, row.round, layer=layer, row=position))
                     for channel, values in columns.items():
                         self._prompt_entries[f"extend.{channel}", key] = values[at]
                     at += 1
@@ -175,6 +175,7 @@ class TapRecorder:
             self._log.add("verify.allowed", key._replace(row=place), tuple(row.nonzero().flatten().tolist()))
 
     def _add_row(self, stage: str, key: Key, columns: Columns, at: int) -> None:
+        key = plain(key)
         for channel, values in columns.items():
             self._log.add(f"{stage}.{channel}", key, values[at])
 

@@ -29,7 +29,7 @@ _OTHER, _INTERMEDIATE = int(MemoryRegion.OTHER), int(MemoryRegion.INTERMEDIATE)
 _CHECKPOINTS = int(MemoryRegion.CHECKPOINTS)
 _SHIFT = 48
 """A place is compared as one number: its region, shifted by this many bits, plus its offset."""
-_MOST_WORDS = 1 << 16
+_MOST_WORDS = 1 << 18
 """Of a larger memory the places of words are computed as they change, not all at the start."""
 
 

@@ -58,5 +58,4 @@ class Arena:
 
     def damaged(self) -> tuple[int, ...]:
         """Offsets of guard bytes that no longer hold the guard pattern."""
-        is_damaged = self.memory.index_select(0, self._guard) != GUARD_BYTE
-        return tuple(self._guard[is_damaged].tolist()) if is_damaged.any() else ()
+        return tuple(self._guard[self.memory.index_select(0, self._guard) != GUARD_BYTE].tolist())

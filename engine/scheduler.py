@@ -91,7 +91,6 @@ class Scheduler:
 
     @property
     def unfinished(self) -> int:
-        """Return how many requests have not ended."""
         return len(self._waiting) + len(self._sequences) + len(self._refused)
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import prod
 
 import numpy as np
@@ -49,7 +48,6 @@ class MemoryWatch:
         # A word never spans two slots.
         self._word = torch.int64 if not np.any(self._slot_bytes % 8) else torch.uint8
         self._before = self._arena.memory.clone()
-        self._slots = tuple(self._all_slots())
         self._astray: set[int] = set()
         self._codes = np.array([_REGIONS.get(region.name.split(".")[0], MemoryRegion.OTHER) for region in regions])
         words = self._before.numel() // self._word.itemsize
@@ -101,22 +99,15 @@ class MemoryWatch:
 
     def _poison_places(self, kinds: tuple[str, ...], places: list[int]) -> None:
         at = torch.tensor(places, dtype=torch.int64, device=self._arena.memory.device)
-        for kind, slots, poison in self._slots if places else ():
-            if kind in kinds:
-                slots[:, at] = poison
-
-    def _all_slots(self) -> Iterator[tuple[str, Tensor, int]]:
-        """Yield of each tensor its kind, its slots [.., slots, ..] and their poison.
-
-        It is in the memory and in the copy of before: what poison overwrites is no news at the next launch.
-        """
-        sizes = zip(self._arena.regions, self._count.tolist(), self._slot_bytes.tolist(), strict=True)
-        for region, count, size in sizes:
-            kind, is_index = region.name.split(".")[0], region.name in _INDICES
-            for memory in (self._arena.memory, self._before) if kind in _REGIONS else ():
-                raw = memory[region.start : region.start + region.size]
-                slots = raw.view(torch.int64).view(1, count, -1) if is_index else raw.view(-1, count, size)
-                yield kind, slots, self._poison if is_index else POISON_BYTES[self._poison]
+        for region, count, size in zip(self._arena.regions, self._count, self._slot_bytes, strict=True):
+            if region.name.split(".")[0] in kinds:
+                # What the poison overwrites is no news at the next launch.
+                for memory in (self._arena.memory, self._before):
+                    raw = memory[region.start : region.start + region.size]
+                    if region.name in _INDICES:
+                        raw.view(torch.int64).view(int(count), -1)[at] = self._poison
+                    else:
+                        raw.view(-1, int(count), int(size))[:, at] = POISON_BYTES[self._poison]
 
     def before(self) -> None:
         """Note the start of a launch; what changed in a pool since the last one counts as its own."""
@@ -133,10 +124,15 @@ class MemoryWatch:
 
     def _take_changes(self) -> set[int]:
         """Return what changed since the last call."""
-        words = _different(self._arena.memory, self._before, self._word)
+        now, before = self._arena.memory, self._before
+        words = _different(now.view(torch.int64), before.view(torch.int64))
         if not words.size:
             return set()
-        self._before.copy_(self._arena.memory)
+        if self._word is torch.uint8:
+            each = (8 * words[:, None] + np.arange(8)).ravel()
+            at = torch.from_numpy(each).to(now.device)
+            words = each[_different(now[at], before[at])]
+        before.copy_(now)
         names = self._names(words) if self._named is None else self._named[words]
         # Most neighbours are words of one place.
         return {int(names[0]), *names[1:][names[1:] != names[:-1]].tolist()} - {-1}
@@ -155,15 +151,8 @@ class MemoryWatch:
         return np.where(anyones, -1, (codes << _SHIFT) + np.where(known, places, offsets))
 
 
-def _different(now: Tensor, before: Tensor, word: torch.dtype) -> np.ndarray:
-    """Return which words of two vectors of bytes differ; on a CPU numpy finds that several times faster than torch."""
-    wide, wide_before = now.view(torch.int64), before.view(torch.int64)
+def _different(now: Tensor, before: Tensor) -> np.ndarray:
+    """Return where two vectors differ; on a CPU numpy finds that several times faster than torch."""
     if now.is_cpu:
-        found = np.flatnonzero(wide.numpy() != wide_before.numpy())
-    else:
-        found = torch.nonzero(wide != wide_before).flatten().cpu().numpy()
-    if word.itemsize == 8:
-        return found
-    single = (8 * found[:, None] + np.arange(8)).ravel()
-    at = torch.from_numpy(single).to(now.device)
-    return single[(now[at] != before[at]).cpu().numpy()]
+        return np.flatnonzero(now.numpy() != before.numpy())
+    return torch.nonzero(now != before).flatten().cpu().numpy()

@@ -17,17 +17,14 @@ class ObservationLog:
 
     def add(self, channel: str, key: Key, value: Datum) -> None:
         """Append one observation."""
-        self.observations.append(Observation(channel, plain(key), value))
+        if type(key.request) is not int:
+            key = Key(int(key.request), *key[1:])
+        self.observations.append(Observation(channel, key, value))
 
     def drop(self, request: int, round_: int, but: frozenset[str]) -> None:
         """Forget what was observed of a round of a request, except in the channels `but`."""
         place = (request, round_)
         self.observations[:] = [one for one in self.observations if one.key[:2] != place or one.channel in but]
-
-
-def plain(key: Key) -> Key:
-    """Return a key whose request is any number, not one that an engine keeps."""
-    return key if type(key.request) is int else Key(int(key.request), *key[1:])
 
 
 def vectors(tensor: Tensor) -> list[Vector]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections import deque
 from collections.abc import Iterable, Sequence
-from functools import cache, partial
+from functools import partial
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
 from torch import Tensor
@@ -60,7 +60,7 @@ def kept(engines: Sequence[Engine], without: tuple[object, ...]) -> Holdings:
 
 
 def _tensor_bytes(reached: Iterable[object]) -> int:
-    storages = (one.untyped_storage() for one in reached if _is_tensor(type(one)))
+    storages = (one.untyped_storage() for one in reached if isinstance(one, Tensor))
     return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
 
 
@@ -72,12 +72,6 @@ def nodes_beyond(cache: PrefixCache) -> int:
 def _beyond(cache: PrefixCache, reached: Iterable[object]) -> int:
     root_and_pages = 1 + sum(1 for _ in cache.nodes())
     return sum(isinstance(one, Node) for one in reached) - root_and_pages
-
-
-@cache
-def _is_tensor(kind: type) -> bool:
-    # To ask whether an object is one takes several times as long.
-    return issubclass(kind, Tensor)
 
 
 class _IsFollowed(dict[type, bool]):
@@ -99,7 +93,7 @@ def _reached(root: object, without: tuple[object, ...] = (), kinds: tuple[type, 
             if type(one).__dictoffset__:
                 # Asked for once, the dict of an object stays: else there would be more objects the next time.
                 getattr(one, "__dict__", None)
-        referents, new = gc.get_referents(*[one for one in new if not _is_tensor(type(one))]), []
+        referents, new = gc.get_referents(*[one for one in new if not isinstance(one, Tensor)]), []
         for one in referents:
             if is_followed[type(one)] and id(one) not in seen:
                 seen.add(id(one))

@@ -288,10 +288,9 @@ class TraceRecorder(Probes):
     def report_pools(self, step: int) -> None:
         """Report the pools after an engine step, and if one is due then, what is kept of which requests."""
         self.paged.report_pools(step)
-        engines = [one._engine for one in self._recorders]
-        going = sum(engine.scheduler.unfinished for engine in engines)
+        going = sum(one._engine.scheduler.unfinished for one in self._recorders)
         if not going or going < self._going or not step % KEPT_EVERY:
-            self._log.add("pool.kept", Key(-1, step), kept(engines, self._observers))
+            self._log.add("pool.kept", Key(-1, step), kept([one._engine for one in self._recorders], self._observers))
         self._going = going
 
     def report_reachable(self, served: Engine | PrefillDecode, step: int, service: int) -> None:

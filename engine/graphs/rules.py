@@ -31,7 +31,7 @@ _ALLOCATORS = frozenset(
     for name in ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
 )
 # Functions of torch that take what the operations of their names take, and take a fraction of the time to be called.
-_DIRECT = {"aten.copy_.default": Tensor.copy_, "aten.where.self": torch.where, "aten.select.int": torch.select} | {
+_DIRECT: dict[str, Callable[..., Any]] = {
     f"aten.{name}.{kind}": getattr(torch, name)
     for kind, names in {
         "Tensor": ("add", "sub", "mul", "bitwise_and", "ge", "gt", "le", "lt", "eq"),
@@ -40,6 +40,7 @@ _DIRECT = {"aten.copy_.default": Tensor.copy_, "aten.where.self": torch.where, "
     }.items()
     for name in names
 }
+_DIRECT |= {"aten.copy_.default": Tensor.copy_, "aten.where.self": torch.where, "aten.select.int": torch.select}
 # What an out= variant takes from its output instead.
 _IMPLIED_BY_OUT = frozenset({"dtype", "layout", "device", "pin_memory"})
 

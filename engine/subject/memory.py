@@ -130,8 +130,7 @@ class MemoryWatch:
             return set()
         if self._word is torch.uint8:
             each = (8 * words[:, None] + np.arange(8)).ravel()
-            at = torch.from_numpy(each).to(now.device)
-            words = each[_different(now[at], before[at])]
+            words = each[_different(now[each], before[each])]
         before.copy_(now)
         names = self._names(words) if self._named is None else self._named[words]
         # Most neighbours are words of one place.

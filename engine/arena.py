@@ -58,4 +58,4 @@ class Arena:
 
     def damaged(self) -> tuple[int, ...]:
         """Offsets of guard bytes that no longer hold the guard pattern."""
-        return tuple(self._guard[self.memory[self._guard] != GUARD_BYTE].tolist())
+        return tuple(self._guard[self.memory.index_select(0, self._guard) != GUARD_BYTE].tolist())

@@ -90,8 +90,12 @@ class Scheduler:
         return tuple(self._sequences.values())
 
     @property
+    def unfinished(self) -> int:
+        return len(self._waiting) + len(self._sequences) + len(self._refused)
+
+    @property
     def idle(self) -> bool:
-        return not (self._waiting or self._sequences or self._refused)
+        return not self.unfinished
 
     def abort(self, step: int) -> list[Released]:
         """Take requests that are to be aborted in this step out of the queue, and free what they own."""

@@ -32,12 +32,12 @@ _MOST_PROCESSES, _ON_A_CPU = 8, 2
 
 
 class _Calls:
-    """Calls of kernels in a worker."""
+    """Calls of kernels in a worker, which has them or makes them anew."""
 
-    def __init__(self, spec: SubjectSpec, journal: Journal, _: Path) -> None:
+    def __init__(self, spec: SubjectSpec, journal: Journal, _: Path, calls: KernelCalls | None = None) -> None:
         torch.set_num_threads(1)
         self._device, self._journal = spec.device, journal
-        self._listed = cache(lambda op, seed: cases(op, seed, enough(op, seed)))
+        self._listed = cache(lambda op, seed: calls[op] if calls else cases(op, seed, enough(op, seed)))
 
     def answer(self, order: AnyOrder) -> Answer:
         """Never raises."""
@@ -56,8 +56,8 @@ def kernel_verdicts(calls: KernelCalls, seed: int, device: str) -> Iterator[Verd
     if not calls:
         return
     count = min(len(calls), _ON_A_CPU if device == "cpu" else min(_MOST_PROCESSES, os.cpu_count() or 1))
-    # A fork starts at once, but would take a GPU along.
-    start = fork(partial(main, make=_Calls)) if device == "cpu" else spawning(__name__)
+    # A fork starts at once and has the calls, but would take a GPU along.
+    start = fork(partial(main, make=partial(_Calls, calls=calls))) if device == "cpu" else spawning(__name__)
     spec, names, left = SubjectSpec(device="cpu" if device == "cpu" else "cuda"), list(calls), iter(calls)
     verdicts, places = dict[str, Verdict](), dict.fromkeys(calls, 0)
     with (

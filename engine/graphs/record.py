@@ -67,11 +67,12 @@ class Recorder(TorchDispatchMode):
         if facts.is_kernel:
             # As on a device, a kernel in a capture does not run.
             self._zero_written(facts, bound_args, bound_kwargs)
-            self.steps.append(partial(REGISTERED_OPS[func._opname], *bound_args, **bound_kwargs))
+            kernel = REGISTERED_OPS[func._opname]
+            self.steps.append(partial(kernel if bound_kwargs else kernel.run, *bound_args, **bound_kwargs))
             return None
         if facts.writes or facts.seeded:
             self._save(facts, args, kwargs)
-        result = func._op(*args, **kwargs)
+        result = facts.call(*args, **kwargs)
         fresh = self._register(result)
         if facts.allocates:
             result.untyped_storage().fill_(POISON_BYTE)
@@ -102,7 +103,9 @@ class Recorder(TorchDispatchMode):
             return tensor
         if key in self._declared:
             # An alias of our own: rebinding the caller's tensor later must not move what the graph reads.
-            return self._remember(tensor, tensor.detach())
+            self._alive.append(tensor)
+            self._bound[id(tensor)] = alias = tensor.detach()
+            return alias
         self.fail("undeclared", op, f"a {list(tensor.shape)} tensor is in memory that was not declared")
 
     def roll_back(self) -> None:
@@ -139,12 +142,9 @@ class Recorder(TorchDispatchMode):
         if facts.seeded and self._rng_state is None:
             self._rng_state = torch.get_rng_state()
         for tensor in _written(facts, args, kwargs):
-            self._save_storage(tensor.untyped_storage())
-
-    def _save_storage(self, storage: torch.UntypedStorage) -> None:
-        key = storage._cdata
-        if key in self._declared and key not in self._saved:
-            self._saved[key] = (storage, storage.clone())
+            storage = tensor.untyped_storage()
+            if storage._cdata in self._declared and storage._cdata not in self._saved:
+                self._saved[storage._cdata] = (storage, storage.clone())
 
     def _register(self, result: Any) -> list[tuple[int, Tensor]]:
         """Adopt the outputs; return those in newly allocated memory, each with its place in the result."""
@@ -168,11 +168,6 @@ class Recorder(TorchDispatchMode):
             self.private_tensors.append((key, tensor))
         return fresh
 
-    def _remember(self, tensor: Tensor, bound: Tensor) -> Tensor:
-        self._bound[id(tensor)] = bound
-        self._alive.append(tensor)
-        return bound
-
 
 class FunctionGuard(TorchFunctionMode):
     """Sees what never reaches the dispatcher on the CPU: reads on the host, and rebinding through `.data`.
@@ -187,11 +182,8 @@ class FunctionGuard(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func not in WATCHED:
-            return func(*args, **kwargs) if kwargs else func(*args)
         kwargs = kwargs or {}
-        forbidden = forbidden_function(func, args, kwargs)
-        if forbidden is not None:
+        if func in WATCHED and (forbidden := forbidden_function(func, args, kwargs)):
             rule, reason = forbidden
             self._recorder.fail(rule, getattr(func, "__name__", str(func)), reason)
         return func(*args, **kwargs)
@@ -211,15 +203,15 @@ def _step(
 ) -> Step:
     """One call that does at replay what `func` did, with its outputs in the fixed tensors `fresh`."""
     if not fresh:
-        return partial(func._op, *args, **kwargs)
+        return partial(facts.call, *args, **kwargs)
     if facts.copies:
         return partial(fresh[0][1].copy_, args[0])
     if facts.out is not None:
-        out_func, names, dropped = facts.out
+        call, names, dropped = facts.out
         if len(fresh) == len(names):
             outs = {name: tensor for name, (_, tensor) in zip(names, fresh, strict=True)}
             kept = {name: value for name, value in kwargs.items() if name not in dropped} if kwargs else kwargs
-            return partial(out_func._op, *args, **kept, **outs)
+            return partial(call, *args, **kept, **outs)
     return partial(_call_and_copy, func._op, args, kwargs, tuple(fresh))
 
 

@@ -70,7 +70,7 @@ def mixed(x: Tensor) -> Tensor:
 
 def shift(x: Tensor, bits: int) -> Tensor:
     """Logical shift right."""
-    return (x >> bits) & ((1 << (64 - bits)) - 1)
+    return torch.bitwise_and(x >> bits, (1 << (64 - bits)) - 1)
 
 
 def favourite(carry: Tensor, vocab: int) -> Tensor:

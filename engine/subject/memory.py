@@ -28,7 +28,7 @@ _OTHER, _INTERMEDIATE = int(MemoryRegion.OTHER), int(MemoryRegion.INTERMEDIATE)
 _CHECKPOINTS = int(MemoryRegion.CHECKPOINTS)
 _SHIFT = 48
 """A place is compared as one number: its region, shifted by this many bits, plus its offset."""
-_MOST_WORDS = 1 << 20
+_MOST_WORDS = 1 << 18
 """Of a larger memory the places of words are computed as they change, not all at the start."""
 
 
@@ -50,7 +50,7 @@ class MemoryWatch:
         self._before = self._arena.memory.clone()
         self._astray: set[int] = set()
         self._codes = np.array([_REGIONS.get(region.name.split(".")[0], MemoryRegion.OTHER) for region in regions])
-        words = self._words().numel()
+        words = self._before.numel() // self._word.itemsize
         self._named = self._names(np.arange(words)) if words <= _MOST_WORDS else None
 
     def _places(self, name: str) -> tuple[int, int]:
@@ -60,9 +60,6 @@ class MemoryWatch:
             return 1, max(1, tensor.numel() * tensor.element_size())
         skip, axes = _STATE_AXES.get(name, _AXES[kind])
         return prod(tensor.shape[skip : skip + axes]), max(1, prod(tensor.shape[skip + axes :])) * tensor.element_size()
-
-    def _words(self) -> Tensor:
-        return self._arena.memory.view(self._word)
 
     def poison_all(self) -> None:
         """Poison every value tensor, and indices beyond row 0 of the table with what is in range."""
@@ -127,15 +124,17 @@ class MemoryWatch:
 
     def _take_changes(self) -> set[int]:
         """Return what changed since the last call."""
-        now, before = self._words(), self._before.view(self._word)
-        words = _different(now, before)
+        now, before = self._arena.memory, self._before
+        words = _different(now.view(torch.int64), before.view(torch.int64))
         if not words.size:
             return set()
+        if self._word is torch.uint8:
+            each = (8 * words[:, None] + np.arange(8)).ravel()
+            words = each[_different(now[each], before[each])]
         before.copy_(now)
         names = self._names(words) if self._named is None else self._named[words]
         # Most neighbours are words of one place.
-        is_next = np.append(True, names[1:] != names[:-1])
-        return set(names[is_next].tolist()) - {-1}
+        return {int(names[0]), *names[1:][names[1:] != names[:-1]].tolist()} - {-1}
 
     def _names(self, words: np.ndarray) -> np.ndarray:
         """Return the place of each word; -1 for slot 0, which belongs to no single request."""

@@ -17,7 +17,9 @@ class ObservationLog:
 
     def add(self, channel: str, key: Key, value: Datum) -> None:
         """Append one observation."""
-        self.observations.append(Observation(channel, Key(int(key.request), *key[1:]), value))
+        if type(key.request) is not int:
+            key = Key(int(key.request), *key[1:])
+        self.observations.append(Observation(channel, key, value))
 
     def drop(self, request: int, round_: int, but: frozenset[str]) -> None:
         """Forget what was observed of a round of a request, except in the channels `but`."""

@@ -32,6 +32,7 @@ from draftproof.engine.subject.taps import RecordingTaps
 from draftproof.engine.subject.work import WorkMeter
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.observed import (
+    KEPT_EVERY,
     BatchRow,
     Collective,
     LaunchKind,
@@ -62,7 +63,7 @@ class TraceRecorder(Probes):
         self._recording, self._log = taps, log or ObservationLog()
         self._prefill: TraceRecorder | None = None
         self._plan, self._launches, self._collectives = StepPlan(-1, 0, (), ()), Counter[int](), Counter[Key]()
-        self._attempts, self._launching = Counter[int](), ""
+        self._attempts, self._launching, self._going = Counter[int](), "", 0
         self.config = ConfigRecorder(self._log)
         self._work = WorkMeter()
         self._engine: Engine
@@ -285,9 +286,12 @@ class TraceRecorder(Probes):
         return tuple(observer for one in self._recorders for observer in (one, one.probes, one.taps))
 
     def report_pools(self, step: int) -> None:
-        """Report the pools after an engine step, and what is kept of which requests."""
+        """Report the pools after an engine step, and if one is due then, what is kept of which requests."""
         self.paged.report_pools(step)
-        self._log.add("pool.kept", Key(-1, step), kept([one._engine for one in self._recorders], self._observers))
+        going = sum(one._engine.scheduler.unfinished for one in self._recorders)
+        if not going or going < self._going or not step % KEPT_EVERY:
+            self._log.add("pool.kept", Key(-1, step), kept([one._engine for one in self._recorders], self._observers))
+        self._going = going
 
     def report_reachable(self, served: Engine | PrefillDecode, step: int, service: int) -> None:
         """Report what can be reached from an idle engine, or an idle pair of engines, except the observers."""

@@ -62,7 +62,7 @@ class TapRecorder:
             last = step + int("hidden_in" in columns)
             for index, row in enumerate(batch):
                 if last <= row.num_drafts:
-                    self._add_row("draft.step", Key(row.request.id, row.round, step=step), columns, index)
+                    self._add_row("draft.step", Key(int(row.request.id), row.round, step=step), columns, index)
 
     def _beams(self, key: Key, batch: tuple[DecodeRow, ...], tapped: Tapped, topk: int) -> None:
         """Report the entries of each step of a tree, one for each beam; rows number the entries of a step in order."""
@@ -73,7 +73,7 @@ class TapRecorder:
             live = [topk if step < row.num_drafts else 0 for row in batch]
             for index, row in enumerate(batch):
                 for beam in range(live[index]):
-                    at = Key(row.request.id, row.round, step=step, row=beam)
+                    at = Key(int(row.request.id), row.round, step=step, row=beam)
                     self._add_row("draft.beam", at, columns, index * topk + beam)
             rows = _discarded("draft", tapped, live, topk, step)
             discarded += [replace(row, column=(step - 1) * topk + row.column) for row in rows]
@@ -100,7 +100,7 @@ class TapRecorder:
                 parent = parents[index][place - 1]
                 self._log.add("verify.parents", Key(row.request.id, row.round, row=place), parent)
             for place in range(row.num_drafts + 1):
-                self._add_row("verify", Key(row.request.id, row.round, row=place), columns, index * width + place)
+                self._add_row("verify", Key(int(row.request.id), row.round, row=place), columns, index * width + place)
             if row.request.grammar or row.minimum:
                 excluded = tapped["verify.excluded", -1][index][: row.num_drafts + 1]
                 self._add_allowed(Key(row.request.id, row.round), excluded)
@@ -141,7 +141,7 @@ class TapRecorder:
             proposals = columns.pop("proposal", None)
             for index, commit in enumerate(commits):
                 for row, position in enumerate(range(max(0, commit.seq_len_before - self._lookback), commit.seq_len)):
-                    key = Key(commit.request, commit.round, layer=layer, row=position)
+                    key = Key(int(commit.request), commit.round, layer=layer, row=position)
                     self._add_row("extend", key, columns, index * entries + row)
                 if proposals:
                     key = Key(commit.request, commit.round, layer=layer)
@@ -153,7 +153,7 @@ class TapRecorder:
             proposals, at = columns.pop("proposal", None), 0
             for index, row in enumerate(batch):
                 for position in range(max(row.cached, row.start - self._lookback), row.end):
-                    key = Key(row.request.id, row.round, layer=layer, row=position)
+                    key = Key(int(row.request.id), row.round, layer=layer, row=position)
                     for channel, values in columns.items():
                         self._prompt_entries[f"extend.{channel}", key] = values[at]
                     at += 1

@@ -12,7 +12,7 @@ from draftproof.properties.contracts.base import Differences, contract, ends, li
 from draftproof.properties.diagnosis.compare import Mismatch, classify, differing, first_divergence, first_of
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
-from draftproof.properties.values.observed import CachedPages, Datum, Footprint, Holdings, Owner, PoolReport
+from draftproof.properties.values.observed import KEPT_EVERY, CachedPages, Datum, Footprint, Holdings, Owner, PoolReport
 from draftproof.properties.values.relations import (
     Different,
     GuardOverwritten,
@@ -261,12 +261,14 @@ def _of_ended(evidence: Evidence) -> Differences:
     # A step on its way, or a prompt, has tensors of its own.
     moves = evidence.scenario.schedule.overlap or evidence.scenario.schedule.disaggregation
     at_first = got[min(got)].tensor_bytes if got else 0
-    requests, expected = range(len(evidence.scenario.requests)), dict[Key, Datum]()
+    requests, before, expected = range(len(evidence.scenario.requests)), 0, dict[Key, Datum]()
     for key in ends(evidence):
         begun = {one for one in schedule.spans if schedule.goes_on(one, key.round)}
-        live = (one for one in requests if one in begun or schedule.waits(one, key.round))
-        tensor_bytes = got[key].tensor_bytes if moves and key in got else at_first
-        expected[key] = Holdings(tuple(live), tensor_bytes, 0)
+        live = tuple(one for one in requests if one in begun or schedule.waits(one, key.round))
+        if not live or len(live) < before or not key.round % KEPT_EVERY:
+            tensor_bytes = got[key].tensor_bytes if moves and key in got else at_first
+            expected[key] = Holdings(live, tensor_bytes, 0)
+        before = len(live)
     yield first_divergence("memory.kept", "pool.kept", expected, got)
 
 

@@ -310,6 +310,10 @@ class Footprint(Observed, frozen=True):
     tensor_bytes: int
 
 
+KEPT_EVERY = 8
+"""Steps from one look at what an engine keeps to the next, where no request ends in between (S-BATCH-11)."""
+
+
 class Holdings(Observed, frozen=True):
     """What an engine keeps after a step beside graphs and buffers, in channel pool.kept.
 

@@ -93,6 +93,8 @@ class Trace:
 
     def columns(self) -> dict[str, list[Datum]]:
         """Return channel -> all its values, in the order of their reports."""
+        if not self.duplicates:
+            return {name: [*values.values()] for name, values in self.index.items() if values}
         columns: dict[str, list[Datum]] = {}
         for channel, _, value in self.observations:
             columns.setdefault(channel, []).append(value)

@@ -1,7 +1,7 @@
 """Scalar arithmetic of the naive twins: the ring of integers modulo 2^64, and floats in float64."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TypeVar
 
 import torch
@@ -33,9 +33,9 @@ def rounded(values: list[float], dtype: torch.dtype) -> list[float]:
     return numbers
 
 
-def products(a: Iterable[Number], b: Iterable[Number]) -> Iterator[Number]:
-    """Yield the product of each pair of two vectors of one length."""
-    return map(math.prod, zip(a, b, strict=True))
+def products(a: Iterable[Number], b: Iterable[Number]) -> list[Number]:
+    """Return the product of each pair of two vectors of one length."""
+    return [x * y for x, y in zip(a, b, strict=True)]
 
 
 def sigmoid(x: float) -> float:

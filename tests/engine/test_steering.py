@@ -45,14 +45,12 @@ def test_a_switch_passes_every_call_on_to_who_is_there() -> None:
     switch = ProbeSwitch(first)
     assert len(CALLS) > 20
     for name in CALLS:
-        assert name in vars(ProbeSwitch), name
         switch.turn_to(first)
-        call = getattr(switch, name)
-        arguments = tuple(range(len(inspect.signature(call).parameters)))
-        assert call(*arguments) == f"{name} returned"
+        arguments = tuple(range(len(inspect.signature(getattr(Probes, name)).parameters) - 1))
+        assert getattr(switch, name)(*arguments) == f"{name} returned"
         assert first.calls[-1] == (name, arguments)
         switch.turn_to(second)
-        call(*arguments)
+        getattr(switch, name)(*arguments)
         assert second.calls[-1] == (name, arguments)
     assert len(first.calls) == len(second.calls) == len(CALLS)
     assert switch.taps is first.taps

@@ -20,6 +20,7 @@ from draftproof.properties.values.drafts import DRAFT_CHANNELS, Ngram, tapped
 from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.observed import (
     GRAPHED,
+    KEPT_EVERY,
     BatchRow,
     ConfigSeen,
     Datum,
@@ -106,7 +107,7 @@ class _Play:
         random.Random(memory.page_seed).shuffle(self.free)
         self.slots = list(range(1, memory.request_slots + 1))
         order = sorted(range(len(scenario.requests)), key=lambda request: (scenario.requests[request].arrival, request))
-        self.waiting, self.live = order, list[_Live]()
+        self.waiting, self.live, self.going = order, list[_Live](), 0
         self.controls = begin(scenario.adaptive_steps) if scenario.adaptive_steps else ()
         self.drafts: dict[tuple[int, int], int] = {}
         self.rows: dict[tuple[int, int], tuple[int, int]] = {}
@@ -384,7 +385,9 @@ class _Play:
         self.say("pool.owners", key, PoolReport(len(self.free), len(self.slots), owners))
         self.say("pool.guards", key, ())
         going = sorted([*self.waiting, *(live.request for live in self.live)])
-        self.say("pool.kept", key, Holdings(tuple(going), 4096, 0))
+        if not going or len(going) < self.going or not self.step % KEPT_EVERY:
+            self.say("pool.kept", key, Holdings(tuple(going), 4096, 0))
+        self.going = len(going)
         past = tuple(sorted(live.request for live in self.live if live.emitted))
         self.say("pool.drafts", key, past if isinstance(self.scenario.draft, Ngram) else ())
         if self.hybrid:

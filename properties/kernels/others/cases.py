@@ -9,7 +9,7 @@ from draftproof.properties.kernels.cases import CASES
 from draftproof.properties.kernels.others import rounds, sampling, slots, trees
 from draftproof.properties.kernels.others.table import OTHERS
 from draftproof.properties.kernels.table import functions_of
-from draftproof.properties.lib.errors import require_input
+from draftproof.properties.lib.errors import InputError
 from draftproof.properties.lib.names import did_you_mean
 
 EVERY_CASES: dict[str, Callable[..., KernelCase]] = {
@@ -21,5 +21,6 @@ EVERY_CASES: dict[str, Callable[..., KernelCase]] = {
 
 def require_op(op: str) -> None:
     """Raise InputError for a name that no op has."""
-    hint = did_you_mean(op, EVERY_CASES) if isinstance(op, str) else ""
-    require_input(op in EVERY_CASES, "op", op, f"one of {', '.join(EVERY_CASES)}{hint}")
+    if op not in EVERY_CASES:
+        hint = did_you_mean(op, EVERY_CASES) if isinstance(op, str) else ""
+        raise InputError(f"invalid op {op!r}: expected one of {', '.join(EVERY_CASES)}{hint}")

@@ -164,7 +164,8 @@ def _memory(choose: Choose, shape: Shape, drawn: tuple[Request, ...], fit: Fit, 
     tight = sum(needs[: max(2, len(needs) // 2)])
     # Who is to be crowded, or under a controller, waits for no pages.
     at_once = shape.together or shape.crowded or shape.adaptive_steps
-    pages = max(ample if at_once or choose.boolean() else tight, needs[0])
+    # At times just those of the largest request, so that there is not one more than it needs.
+    pages = ample if at_once else max(choose.one_of((ample, tight, ample, tight, needs[0])), needs[0])
     arriving = max(Counter(request.arrival for request in drawn).values())
     rows = max(schedule.max_batch, len(drawn) if shape.crowded else arriving)
     return Memory(

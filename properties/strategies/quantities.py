@@ -27,6 +27,7 @@ Relation = Literal["equal", "one more", "one less", "multiple", "power of two", 
 RELATIONS: tuple[Relation, ...] = Relation.__args__  # type: ignore[attr-defined]
 _TRIES = 6
 _FEW_TOKENS, _SHORT_PROMPT, _LASTING = 4, 24, 2
+_WINDOWS = ("model.window", "draft.window")
 MOST_WORK = 400.0
 """What a scenario may take (`work_of`). Large values are cheap in one dimension at a time, and dear in two."""
 _OFF: Mapping[Relation, int] = {"one more": 1, "one less": -1, "below a power": -1, "above a power": 1}
@@ -51,13 +52,18 @@ class Quantity(NamedTuple):
     inert: Callable[[Scenario], int] | None = None
 
 
-def _of(path: str) -> Callable[[Scenario], tuple[int, ...]]:
-    return lambda scenario: (int(get(scenario, path) or 0),)
+def _of(*paths: str) -> Callable[[Scenario], tuple[int, ...]]:
+    return lambda scenario: tuple(int(value) for path in paths if (value := get(scenario, path)))
 
 
 def _at(path: str) -> tuple[Callable[[Scenario], tuple[int, ...]], Callable[[Scenario, int], Scenario]]:
-    """Return what a field is, and what gives it another value and changes nothing else."""
-    return _of(path), lambda scenario, value: put(scenario, path, value)
+    """Return what a field is, and what gives it another value and changes nothing else; one that is off stays off."""
+    return _of(path), lambda scenario, value: put(scenario, path, value) if get(scenario, path) else scenario
+
+
+def _each(value: Callable[[Request], int | None]) -> Callable[[Scenario], tuple[int, ...]]:
+    """Return what a number is of each request that has one."""
+    return lambda scenario: tuple(filter(None, map(value, scenario.requests)))
 
 
 def _largest(path: str) -> tuple[Callable[[Scenario], tuple[int, ...]], Callable[[Scenario, int], Scenario]]:
@@ -168,7 +174,7 @@ def _put_page_size(scenario: Scenario, size: int) -> Scenario:
 
 
 def _put_window(scenario: Scenario, window: int) -> Scenario:
-    for path in ("model.window", "draft.window"):
+    for path in _WINDOWS:
         scenario = put(scenario, path, window) if get(scenario, path) else scenario
     return scenario
 
@@ -185,10 +191,9 @@ def _put_vocab(scenario: Scenario, vocab: int) -> Scenario:
     return put(made, "draft.head_vocab", vocab) if get(made, "draft.head_vocab") == scenario.model.vocab else made
 
 
-def _sampled(scenario: Scenario, **fields: object) -> Scenario:
-    """Return the scenario with fields of all samplings replaced."""
+def _put_top_k(scenario: Scenario, top_k: int) -> Scenario:
     requests = tuple(
-        replace(one, sampling=replace(one.sampling, **fields)) if one.sampling else one for one in scenario.requests
+        replace(one, sampling=replace(one.sampling, top_k=top_k)) if one.sampling else one for one in scenario.requests
     )
     return replace(scenario, requests=requests)
 
@@ -250,9 +255,9 @@ QUANTITIES: Mapping[str, Quantity] = {
     "steps": Quantity(
         _of("steps"), _put_steps, 1, 16, "layers of a chain, of which there are 16", without=("adaptive-steps", "trees")
     ),
-    "prompt": Quantity(lambda s: tuple(len(one.prompt) for one in s.requests), _put_prompt, 1, 1040, "above 1024"),
+    "prompt": Quantity(_each(lambda one: len(one.prompt)), _put_prompt, 1, 1040, "above 1024"),
     "chunk": Quantity(*_at("schedule.chunk"), 1, 1040, "above 1024"),
-    "budget": Quantity(lambda s: tuple(one.budget for one in s.requests), _put_budget, 1, 72, "a round each"),
+    "budget": Quantity(_each(lambda one: one.budget), _put_budget, 1, 72, "a round each"),
     "page size": Quantity(_of("memory.page_size"), _put_page_size, 1, 256, "what a scenario can say", inert=_longest),
     "pages": Quantity(*_at("memory.pages"), 1, 4100, "above 4096", without=("preemption",)),
     "max_len": Quantity(*_at("memory.max_len"), 4, 4100, "above 4096"),
@@ -264,31 +269,11 @@ QUANTITIES: Mapping[str, Quantity] = {
         *_largest("graphs.tokens"), 1, 1100, "above 1024", "mixed", ("eager", "snapshot", "replay")
     ),
     "token budget": Quantity(*_at("schedule.token_budget"), 1, 1040, "above 1024", "token-budget", inert=whole_step),
-    "window": Quantity(
-        lambda s: tuple(get(s, path) for path in ("model.window", "draft.window") if get(s, path)),
-        _put_window,
-        1,
-        1024,
-        "what a scenario can say",
-        "windows",
-        inert=_longest,
-    ),
+    "window": Quantity(_of(*_WINDOWS), _put_window, 1, 1024, "what a scenario can say", "windows", inert=_longest),
     "top_k": Quantity(
-        lambda s: tuple(one.sampling.top_k for one in s.requests if one.sampling and one.sampling.top_k),
-        lambda s, n: _sampled(s, top_k=n),
-        1,
-        1040,
-        "above 1024",
-        "sampling",
+        _each(lambda one: one.sampling and one.sampling.top_k), _put_top_k, 1, 1040, "above 1024", "sampling"
     ),
-    "logprobs": Quantity(
-        lambda s: tuple(one.logprobs for one in s.requests if one.logprobs),
-        _put_logprobs,
-        1,
-        20,
-        "what servers allow",
-        "logprobs",
-    ),
+    "logprobs": Quantity(_each(lambda one: one.logprobs), _put_logprobs, 1, 20, "what servers allow", "logprobs"),
     "image": Quantity(
         lambda s: tuple(image.end - image.start for one in s.requests for image in one.images),
         _put_image,
@@ -303,13 +288,7 @@ QUANTITIES: Mapping[str, Quantity] = {
         _of("states.checkpoint"), _put_checkpoint, 1, 1040, "above 1024", without=("dense",), inert=_longest
     ),
     "checkpoint slots": Quantity(
-        _of("memory.checkpoint_slots"),
-        lambda s, n: put(s, "memory.checkpoint_slots", n) if s.memory.checkpoint_slots else s,
-        1,
-        64,
-        "more than a few keep everything",
-        "prefix-cache",
-        ("dense",),
+        *_at("memory.checkpoint_slots"), 1, 64, "more than a few keep everything", "prefix-cache", ("dense",)
     ),
     "draft batch": Quantity(*_at("schedule.draft_batch"), 1, 64, "rows", "draft-batch", inert=_rows),
 }

@@ -4,6 +4,7 @@ Generic over the registries: a new contract is covered when it is registered, a 
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace as of_runs
 from itertools import chain, islice
 from typing import Any, get_args
 
@@ -69,11 +70,19 @@ SCENARIO_OF = {**OF_DRAFTS, "tree": TREE, "tree of matches": MATCHES, **_STATES}
 VARIANT = "variant."
 
 
+def compared_with_itself(variant: str, channel: str) -> Evidence:
+    """Evidence with a run in place of its variant's: that those agree is said by test_the_unchanged_traces_pass."""
+    of = evidence_of(channel)
+    return of_runs(of, scenario=replace(of.scenario, variant=variant), varied=of.subject)
+
+
 def evidence_for(contract: Contract, channel: str = "") -> Evidence:
-    """Evidence that a contract applies to, with something on the channel."""
-    channel = channel or min(contract.needs)
+    """Evidence that a contract applies to, with something on the channel; without one, of a variant that was run."""
+    is_changed, channel = bool(channel), channel or min(contract.needs)
     if contract.name == "variant.chain_as_tree":
         return evidence("chain_as_tree", MATCHES_BESIDE_TREE if channel == "propose.match" else BESIDE_TREE)
+    if contract.name.startswith(VARIANT) and is_changed:
+        return compared_with_itself(contract.name.removeprefix(VARIANT), channel)
     if contract.name == "variant.unmixed":
         return evidence("unmixed", mixed_too(evidence_of(channel).scenario))
     if contract.name == "variant.unoverlapped":

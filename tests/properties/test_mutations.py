@@ -22,30 +22,24 @@ from draftproof.properties.values.drafts import DRAFT_KINDS, tapped
 from draftproof.properties.values.observed import Datum, Observed, numbers
 from draftproof.properties.values.scenario import States
 from draftproof.properties.values.trace import Observation, Trace
+from tests.named import named
 from tests.properties.evidence import (
     BESIDE_TREE,
+    CAPTURED,
+    ENDED,
     MATCHES,
     MATCHES_BESIDE_TREE,
     OF_DRAFTS,
+    OF_ENGINE,
     SCENARIOS,
     STATIC,
     TREE,
-    aborted,
-    budgeted,
-    cached,
-    cached_states,
-    captured,
-    disaggregated,
-    ended,
+    by_engine,
     evidence,
     evidence_of,
-    mixed,
     mixed_too,
-    overlapped,
     overlapped_too,
-    preempted,
     ranked,
-    refused,
     tensor_ranked,
     with_observations,
 )
@@ -91,29 +85,19 @@ def evidence_for(contract: Contract, channel: str = "") -> Evidence:
         return evidence(contract.name.removeprefix(VARIANT), evidence_of(channel).scenario)  # type: ignore[arg-type]
     if contract.name == "output.ends":
         # A token that is changed shows in a text that a stop ends.
-        return ended()
+        return by_engine(ENDED)
     if contract.name == "rank.idle":
         # What a rank with requests writes is its own affair.
         return ranked(0, 0, 0, 0)[1]
     if contract.name == "rank.collectives":
         return evidence_of(channel)
     if contract.name == "launch.captures":
-        return captured()
+        return by_engine(CAPTURED)
     if contract.name == "output.refused":
-        return refused()
+        return by_engine(named("refused"))
     if contract.name.startswith("tensor."):
         return tensor_ranked()
-    known = (
-        *(evidence(scenario=scenario) for scenario in SCENARIOS),
-        preempted(),
-        cached(),
-        cached_states(),
-        aborted(),
-        budgeted(),
-        mixed(),
-        disaggregated(),
-        overlapped(),
-    )
+    known = chain((evidence(scenario=scenario) for scenario in SCENARIOS), map(by_engine, OF_ENGINE.values()))
     return next(of for of in known if contract.applies(of) and of.subject.channel(channel))
 
 

@@ -22,6 +22,7 @@ DRAWERS = {
 MAY_DRAW = {
     "tests/fuzz/test_plan.py": "the blocks of a campaign are lists",
     "tests/kernels/test_lists.py": "lists of calls of kernels",
+    "tests/properties/lists.py": "the generator: lists that its tests share",
     "tests/properties/test_draft_strategies.py": "the generator: drafts in every form",
     "tests/properties/test_quantities.py": "the generator: boundaries",
     "tests/properties/test_strategies.py": "the generator: lists, features, and what Hypothesis draws",

@@ -4,15 +4,14 @@ import ast
 import itertools
 import re
 from functools import cache
-from pathlib import Path
 
 import pytest
 from _pytest.mark.expression import Expression
 
 from tests.layers import BETWEEN, FAST, LAYERS, LONG, SLOW, Layer, has, layer
 from tests.nightly import PARTS
+from tests.structure import ROOT, parsed
 
-ROOT = Path(__file__).resolve().parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 SELECTED = dict(re.findall(r'^(test\S*):.*\n(?:.*\\\n)*?\t.*pytest.* -m "([^"]+)"', MAKEFILE, re.MULTILINE))
 MARKERS = (*LAYERS, "gpu")
@@ -51,7 +50,7 @@ def names_of_tests() -> tuple[str, ...]:
     return tuple(
         f"{path.relative_to(ROOT).as_posix()}::{node.name}"
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
     )
 
@@ -69,15 +68,15 @@ def test_a_new_test_is_in_the_layer_between():
 
 def test_lists_alone_say_which_tests_are_in_a_layer():
     """What a marker in a file says is not known before it is imported."""
-    markers = [f"pytest.mark.{name}" for name in LAYERS]
-    marked = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if set(markers) & attributes(path)]
-    assert marked == []
+    files = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "tests").rglob("test_*.py"))]
+    assert set().union(*map(markers, files)).isdisjoint(LAYERS)
+    assert markers("@pytest.mark.slow\ndef test(): pytest.mark.gpu(1)") == {"slow", "gpu"}
 
 
-def attributes(path: Path) -> set[str]:
-    """Return every a.b.c of a file."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+def markers(source: str) -> set[str]:
+    """Return every name that stands behind `pytest.mark.`."""
+    attributes = (node for node in ast.walk(parsed(source)) if isinstance(node, ast.Attribute))
+    return {node.attr for node in attributes if ast.unparse(node.value) == "pytest.mark"}
 
 
 @pytest.mark.parametrize("wanted", LAYERS)

@@ -16,6 +16,7 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.checkpoint_scenarios import one_draft
 from draftproof.properties.formats.judged_log import LoggedRun, encode_log
 from draftproof.properties.formats.round_log import LoggedRequest, LoggedRound
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.scenario import RoundPlan, Scenario
@@ -53,9 +54,7 @@ def log_of(scenario: Scenario, *, own: bool) -> Rows:
     scenario = msgspec.structs.replace(
         scenario, requests=requests, variant="none", adaptive_steps=None, steps=3, taps=True
     )
-    scenario = msgspec.structs.replace(
-        scenario, schedule=msgspec.structs.replace(scenario.schedule, draft_batch=0, services=1)
-    )
+    scenario = put_in(scenario, "schedule", draft_batch=0, services=1)
     script = solved(scenario).script
     trace = EngineSubject().run(scenario, steering(script))
     drafts = trace.typed("round.drafts", TokenIds)

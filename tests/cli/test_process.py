@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from draftproof.cli import drafts
 from draftproof.cli.app import run
 from draftproof.harness import replay as replays
 from draftproof.harness.replay import replay, solve_again
@@ -40,6 +41,12 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("cases") / "scenario.json"
     path.write_text(encode(SCENARIO))
     return path
+
+
+@pytest.fixture(autouse=True)
+def generated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a check would run is no matter here: a small scenario says as much as a large one."""
+    monkeypatch.setattr(drafts, "generated", lambda *_: iter([SCENARIO]))
 
 
 INTERRUPTED_IN_A_COLLECTION = """
@@ -126,10 +133,11 @@ def test_a_subject_that_ends_the_process_is_a_crash_of_replay(case: Path, subjec
 def test_an_engine_that_ends_the_process_is_a_crash_of_check():
     done = ended(
         "import ctypes\n"
-        "from draftproof.cli import main\n"
+        "from draftproof.cli import drafts, main\n"
         "from draftproof.engine.subject import EngineSubject\n"
         "EngineSubject.run = lambda *_: ctypes.CDLL(None)._exit(0)\n"
-        "EngineSubject.has_ranks = False  # these would run in processes of their own\n"
+        "from tests.named import named\n"
+        "drafts.generated = lambda *_: iter([named('eagle_padded')])\n"
         "main(['check', '--draft', 'eagle', '--examples', '1', '--contract', 'draft.positions'])"
     )
     assert done.returncode == 3

@@ -9,7 +9,6 @@ import torch
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.engine import Engine
 from draftproof.engine.graphs.host import HostBackend
-from draftproof.engine.models.base import Target
 from draftproof.engine.stages import GenerationRequest
 from draftproof.engine.subject.checkpoints import load
 from draftproof.engine.subject.pair import Pair
@@ -40,14 +39,23 @@ def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return folder
 
 
-def greedy(target: Target, prompt: tuple[int, ...]) -> list[int]:
-    """One token at a time, each after a pass over everything before it."""
-    tokens = list(prompt)
-    for _ in range(NEW):
-        cache, count = paged(target.cache_shape, len(prompt) + NEW), len(tokens)
-        where = place(cache, [1] * count, list(range(count)))
-        tokens.append(int(target.logits(target.forward(torch.tensor(tokens), where, cache))[-1].argmax()))
-    return tokens[len(prompt) :]
+def model(base: Path) -> Checkpoint:
+    return Checkpoint(path=str(base / "target"), vocab=53, dtype="float64")
+
+
+@pytest.fixture(scope="module")
+def greedy(base: Path) -> list[list[int]]:
+    """What each prompt gets, one token at a time, each after a pass over everything before it."""
+    target, found = load(model(base), DRAFTS["ngram"](base), torch.device("cpu")).target, []
+    for prompt in PROMPTS:
+        tokens = list(prompt)
+        for _ in range(NEW):
+            cache, count = paged(target.cache_shape, len(prompt) + NEW), len(tokens)
+            where = place(cache, [1] * count, list(range(count)))
+            with torch.no_grad():
+                tokens.append(int(target.logits(target.forward(torch.tensor(tokens), where, cache))[-1].argmax()))
+        found.append(tokens[len(prompt) :])
+    return found
 
 
 def serve(pair: Pair) -> tuple[list[list[int]], int]:
@@ -69,12 +77,10 @@ def serve(pair: Pair) -> tuple[list[list[int]], int]:
 
 
 @pytest.mark.parametrize("name", DRAFTS)
-def test_tokens_are_those_of_plain_greedy_decoding(base: Path, name: str) -> None:
-    model = Checkpoint(path=str(base / "target"), vocab=53, dtype="float64")
+def test_tokens_are_those_of_plain_greedy_decoding(base: Path, greedy: list[list[int]], name: str) -> None:
     with torch.no_grad():
-        pair = load(model, DRAFTS[name](base), torch.device("cpu"))
-        found, rounds = serve(pair)
-        assert found == [greedy(pair.target, prompt) for prompt in PROMPTS]
+        found, rounds = serve(load(model(base), DRAFTS[name](base), torch.device("cpu")))
+    assert found == greedy
     # The target as its own draft is always right: four tokens a round.
     fewest = sum(-(-(NEW - 1) // 4) for _ in PROMPTS)
     assert rounds == fewest if name == "itself" else rounds > fewest

@@ -21,6 +21,7 @@ from draftproof.reference.models.dflash import ReferenceDFlashModel
 from draftproof.reference.models.registry import load_target as load_reference
 from tests.checkpoints import add_tensors, tiny_dflash, tiny_qwen3
 from tests.engine.paged import kept, paged, place
+from tests.engine.test_targets import relative
 from tests.widen import Widen
 
 T, W = 21, 5
@@ -48,10 +49,6 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     cache = paged(target.cache_shape, T)
     target.forward(IDS, place(cache, [1] * T, list(range(T))), cache, asked)
     return Tiny(path, target, draft, asked.concatenated())
-
-
-def relative(got: torch.Tensor, expected: torch.Tensor) -> float:
-    return float((got.double() - expected.double()).norm() / expected.double().norm())
 
 
 def witness(tiny: Tiny, context: int, ids: torch.Tensor, dtype: torch.dtype = torch.float64) -> torch.Tensor:

@@ -22,7 +22,7 @@ from draftproof.reference.models.eagle_head import ReferenceEagleHead, head_size
 from draftproof.reference.models.registry import load_target as load_reference
 from tests.checkpoints import add_tensors, tiny_glm4_moe, tiny_qwen3_next
 from tests.engine.paged import kept, paged, place
-from tests.engine.test_targets import unbiased_rows
+from tests.engine.test_targets import relative, unbiased_rows
 from tests.reference.witness import GROUPED, TOKENS, load_witness
 from tests.widen import Widen
 
@@ -51,10 +51,6 @@ def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def chain_of(path: Path, target: GroupedTarget, count: int | None = None) -> MtpChain:
     return target.built_in_draft(read_fields(path), open_tensors(path, "cpu", target.hidden_dtype), count, chain=True)
-
-
-def relative(got: torch.Tensor, expected: torch.Tensor) -> float:
-    return float((got.double() - expected.double()).norm() / expected.double().norm())
 
 
 def test_agrees_with_transformers(tiny: Tiny) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -58,13 +59,19 @@ def tried(path: Path, server: Server, files: list[FaultFile] | None = None, **mo
         return run_faults(files, [4, 5], examples=1, serve=server.run, keep=kept.serve, parallel=1, **more)
 
 
-@pytest.fixture
-def cut(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def first_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of a run that had results of the clean twin and of two faults."""
-    path = tmp_path / "results.jsonl"
+    path = tmp_path_factory.mktemp("cut") / "results.jsonl"
     with pytest.raises(InterruptedRunError):
         tried(path, Server(left=3))
     return path
+
+
+@pytest.fixture
+def cut(first_results: Path, tmp_path: Path) -> Path:
+    """A copy of that file."""
+    return Path(shutil.copy(first_results, tmp_path))
 
 
 def kept_in(path: Path) -> list[dict[str, Any]]:

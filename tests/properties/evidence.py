@@ -14,6 +14,7 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.features.tensor_parallel import with_tensor_ranks
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.validate import validate
 from draftproof.properties.values.adaptive_steps import Adaptive
 from draftproof.properties.values.channels import DISAGGREGATION_CHANNELS, OVERLAP_CHANNELS
@@ -37,7 +38,7 @@ from draftproof.properties.values.scenario import (
 )
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.tree import Tree, TreeShape
-from tests.named import Nth, named
+from tests.named import Nth
 from tests.properties.ideal import IdealSubject
 
 LINEAR = Linear(key_heads=1, value_heads=2, key_dim=3, value_dim=4, conv=3, start=True)
@@ -257,9 +258,9 @@ PREEMPTED = validate(
 
 
 @lru_cache
-def preempted() -> Evidence:
-    """A run of the engine in which requests give way to each other."""
-    return lockstep(EngineSubject(), PREEMPTED)
+def by_engine(scenario: Scenario) -> Evidence:
+    """A run of the engine."""
+    return lockstep(EngineSubject(), scenario)
 
 
 def with_aborts(scenario: Scenario, *steps: int | None) -> Scenario:
@@ -278,23 +279,8 @@ ABORTED_AGAIN = with_aborts(PREEMPTED, None, 8, 5, 11)
 """In a prefill that is a second one, while it waits for that, and between two rounds."""
 
 
-@lru_cache
-def aborted(scenario: Scenario = ABORTED) -> Evidence:
-    """A run of the engine in which requests are aborted."""
-    return lockstep(EngineSubject(), scenario)
-
-
-@lru_cache
-def refused() -> Evidence:
-    """A run of the engine in which requests are refused."""
-    return lockstep(EngineSubject(), named("refused"))
-
-
-@lru_cache
-def captured() -> Evidence:
-    """A run of the engine whose graphs are captured before the first step."""
-    graphs = msgspec.structs.replace(STATIC.graphs, capture=True, at_start=True)
-    return lockstep(EngineSubject(), validate(msgspec.structs.replace(STATIC, graphs=graphs)))
+CAPTURED = validate(put_in(STATIC, "graphs", capture=True, at_start=True))
+"""Whose graphs are captured before the first step."""
 
 
 ENDED = validate(
@@ -310,7 +296,7 @@ ENDED = validate(
 """With a minimum, a stop sequence, and an id of the model."""
 
 
-BUDGETED = validate(msgspec.structs.replace(STATIC, schedule=msgspec.structs.replace(STATIC.schedule, token_budget=4)))
+BUDGETED = validate(put_in(STATIC, "schedule", token_budget=4))
 """With a budget of tokens for a step, fewer than a chunk and a round."""
 
 
@@ -328,13 +314,7 @@ MIXED = validate(
 
 def mixed_too(scenario: Scenario) -> Scenario:
     """Return the scenario with a mixed schedule, as its only change."""
-    return msgspec.structs.replace(scenario, schedule=msgspec.structs.replace(scenario.schedule, mixed=True))
-
-
-@lru_cache
-def mixed() -> Evidence:
-    """A run of the engine with packed launches."""
-    return lockstep(EngineSubject(), MIXED)
+    return put_in(scenario, "schedule", mixed=True)
 
 
 OVERLAPPED = validate(
@@ -355,36 +335,8 @@ def overlapped_too(scenario: Scenario) -> Scenario:
     return msgspec.structs.replace(scenario, schedule=schedule)
 
 
-@lru_cache
-def overlapped() -> Evidence:
-    """A run of the engine whose host is a step behind."""
-    return lockstep(EngineSubject(), OVERLAPPED)
-
-
-DISAGGREGATED = validate(
-    msgspec.structs.replace(
-        STATIC, schedule=msgspec.structs.replace(STATIC.schedule, disaggregation=True, services=1, max_batch=1)
-    )
-)
+DISAGGREGATED = validate(put_in(STATIC, "schedule", disaggregation=True, services=1, max_batch=1))
 """With two engines, of which the one that decodes takes one request at a time."""
-
-
-@lru_cache
-def disaggregated() -> Evidence:
-    """A run in which one engine transfers requests to another."""
-    return lockstep(EngineSubject(), DISAGGREGATED)
-
-
-@lru_cache
-def budgeted() -> Evidence:
-    """A run of the engine in which requests share the tokens of a step."""
-    return lockstep(EngineSubject(), BUDGETED)
-
-
-@lru_cache
-def ended() -> Evidence:
-    """A run of the engine in which requests end by more than their own stop ids and limits."""
-    return lockstep(EngineSubject(), ENDED)
 
 
 _SHARED = (3, 1, 4, 1, 5, 9, 2, 6)
@@ -413,18 +365,17 @@ CACHED_STATES = validate(
     )
 )
 """The same of a hybrid, whose states are kept at the end of every page."""
-
-
-@lru_cache
-def cached_states() -> Evidence:
-    """A run of the engine in which requests of a hybrid are served from a prefix cache."""
-    return lockstep(EngineSubject(), CACHED_STATES)
-
-
-@lru_cache
-def cached() -> Evidence:
-    """A run of the engine in which requests are served from a prefix cache."""
-    return lockstep(EngineSubject(), CACHED)
+OF_ENGINE = {
+    "preempted": PREEMPTED,
+    "cached": CACHED,
+    "cached states": CACHED_STATES,
+    "aborted": ABORTED,
+    "budgeted": BUDGETED,
+    "mixed": MIXED,
+    "disaggregated": DISAGGREGATED,
+    "overlapped": OVERLAPPED,
+}
+"""What an engine alone is asked for, by its name."""
 
 
 @lru_cache
@@ -456,18 +407,18 @@ def evidence(variant: Variant = "none", scenario: Scenario = STATIC) -> Evidence
 def evidence_of(channel: str) -> Evidence:
     """One that reports on a channel."""
     if channel == "verify.packed":
-        return mixed()
+        return by_engine(MIXED)
     if channel == "rank.collectives":
         return ranked(0, 0, 1, 0)[1]
     known = (evidence(scenario=scenario) for scenario in SCENARIOS)
     rest = (
-        overlapped
+        OVERLAPPED
         if channel in OVERLAP_CHANNELS
-        else disaggregated
+        else DISAGGREGATED
         if channel in DISAGGREGATION_CHANNELS
-        else cached_states
+        else CACHED_STATES
     )
-    return next((of for of in known if of.subject.channel(channel)), rest())
+    return next((of for of in known if of.subject.channel(channel)), None) or by_engine(rest)
 
 
 def with_observations(of: Evidence, observations: Iterable[Observation]) -> Evidence:

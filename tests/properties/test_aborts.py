@@ -27,7 +27,7 @@ from tests.properties.evidence import (
     PREEMPTED,
     STATIC,
     EngineSubject,
-    aborted,
+    by_engine,
     with_aborts,
 )
 
@@ -40,16 +40,16 @@ def _counted(of: Evidence) -> list[int]:
 
 
 def test_every_phase_is_told_and_passes() -> None:
-    assert _counted(aborted()) == [1, 1, 1, 0]
-    assert _counted(aborted(ABORTED_AGAIN)) == [0, 1, 1, 1]
-    assert judge(aborted()).passed
-    assert judge(aborted(ABORTED_AGAIN)).passed
+    assert _counted(by_engine(ABORTED)) == [1, 1, 1, 0]
+    assert _counted(by_engine(ABORTED_AGAIN)) == [0, 1, 1, 1]
+    assert judge(by_engine(ABORTED)).passed
+    assert judge(by_engine(ABORTED_AGAIN)).passed
 
 
 @pytest.mark.parametrize("scenario", [ABORTED, ABORTED_AGAIN])
 def test_a_text_is_cut_and_no_other_changes(scenario: Scenario) -> None:
     texts, whole = (
-        aborted(scenario).subject.texts,
+        by_engine(scenario).subject.texts,
         lockstep(EngineSubject(), FEATURES_BY_NAME["aborts"].without(scenario)).subject.texts,
     )
     for index, request in enumerate(scenario.requests):
@@ -59,7 +59,7 @@ def test_a_text_is_cut_and_no_other_changes(scenario: Scenario) -> None:
 
 
 def test_all_is_back_when_it_was_aborted() -> None:
-    of = aborted()
+    of = by_engine(ABORTED)
     reports = of.subject.typed("pool.owners", PoolReport)
     for index, request in enumerate(ABORTED.requests):
         if request.abort_at is not None:
@@ -75,7 +75,7 @@ def test_who_waits_behind_is_admitted_at_once() -> None:
     few = replace(
         STATIC, memory=replace(STATIC.memory, request_slots=2), schedule=replace(STATIC.schedule, max_batch=2)
     )
-    of = aborted(with_aborts(few, 3, None, None, None))
+    of = by_engine(with_aborts(few, 3, None, None, None))
     assert judge(of).passed
     assert of.schedule.spans[2][0] == 3
 
@@ -85,22 +85,22 @@ def test_who_waits_before_others_and_who_runs_on_served_pages_is_counted() -> No
         STATIC, memory=replace(STATIC.memory, request_slots=1), schedule=replace(STATIC.schedule, max_batch=1)
     )
     requests = tuple(replace(one, arrival=place) for place, one in enumerate(STATIC.requests))
-    of = aborted(with_aborts(replace(one_row, requests=requests), None, 6, None, None))
+    of = by_engine(with_aborts(replace(one_row, requests=requests), None, 6, None, None))
     assert judge(of).passed
     assert (counts(of)["aborted_waiting"], counts(of)["aborted_before_others"]) == (1, 1)
-    last = aborted(with_aborts(replace(one_row, requests=requests), None, None, None, 6))
+    last = by_engine(with_aborts(replace(one_row, requests=requests), None, None, None, 6))
     assert (counts(last)["aborted_waiting"], counts(last)["aborted_before_others"]) == (1, 0)
     first, second, *_ = CACHED.requests
     pair = (first, replace(second, prompt=first.prompt, arrival=first.arrival + 4))
     memory = replace(CACHED.memory, pages=60)
     for abort_at, count in ((6, 1), (None, 0)):
-        served = aborted(with_aborts(replace(CACHED, requests=pair, memory=memory), None, abort_at))
+        served = by_engine(with_aborts(replace(CACHED, requests=pair, memory=memory), None, abort_at))
         assert judge(served).passed
         assert counts(served)["aborted_on_served_pages"] == count
 
 
 def test_an_abort_behind_the_end_changes_nothing() -> None:
-    late = aborted(with_aborts(STATIC, 7, None, None, 300))
+    late = by_engine(with_aborts(STATIC, 7, None, None, 300))
     assert not late.aborts
     assert judge(late).passed
     assert late.subject.texts == lockstep(EngineSubject(), STATIC).subject.texts
@@ -108,7 +108,7 @@ def test_an_abort_behind_the_end_changes_nothing() -> None:
 
 def test_a_step_may_be_of_nothing_but_an_abort() -> None:
     alone = replace(STATIC, requests=STATIC.requests[:1])
-    of = aborted(with_aborts(alone, 1))
+    of = by_engine(with_aborts(alone, 1))
     assert judge(of).passed
     assert not of.subject.texts
     assert of.schedule.last_step == 1
@@ -117,7 +117,7 @@ def test_a_step_may_be_of_nothing_but_an_abort() -> None:
 
 
 def test_what_a_lookup_keeps_is_dropped() -> None:
-    of = aborted(with_aborts(NGRAM, 1, 4, 2, None))
+    of = by_engine(with_aborts(NGRAM, 1, 4, 2, None))
     assert judge(of).passed
     assert sum(_counted(of)) == 3
 
@@ -125,7 +125,7 @@ def test_what_a_lookup_keeps_is_dropped() -> None:
 def test_pages_of_one_that_decodes_are_kept_and_of_a_prefill_none() -> None:
     many = replace(CACHED, memory=replace(CACHED.memory, pages=40))
     for step, is_kept in ((1, False), (4, True)):
-        of = aborted(with_aborts(many, step, None, None, None))
+        of = by_engine(with_aborts(many, step, None, None, None))
         assert judge(of).passed
         pages = of.subject.typed("pool.cached", CachedPages)[Key(-1, step)]
         own = CACHED.requests[0].prompt
@@ -141,7 +141,7 @@ def test_who_does_not_say_when_rounds_ran_is_judged_by_all_of_them() -> None:
 
 
 def test_rows_behind_an_abort_are_noticed() -> None:
-    (found,) = CONTRACT.check(later(aborted(), 0, 3, 3))
+    (found,) = CONTRACT.check(later(by_engine(ABORTED), 0, 3, 3))
     assert found.relation == Surplus()
 
 

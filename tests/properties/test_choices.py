@@ -12,7 +12,14 @@ from draftproof.properties.coverage.read_trees import read_tree
 from draftproof.properties.features.sampling import SAMPLING
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.script import RoundScript
-from tests.properties.evidence import STATIC, TREE, cached, evidence, preempted
+from tests.properties.evidence import (
+    CACHED,
+    PREEMPTED,
+    STATIC,
+    TREE,
+    by_engine,
+    evidence,
+)
 
 
 def of_sampling(sampling: Sampling) -> set[str]:
@@ -75,7 +82,7 @@ def test_what_is_left_out_of_a_tree() -> None:
 
 
 def test_memory_that_was_given_back_and_shared() -> None:
-    gave, kept, plain = counts(preempted()), counts(cached()), counts(evidence(scenario=STATIC))
+    gave, kept, plain = counts(by_engine(PREEMPTED)), counts(by_engine(CACHED)), counts(evidence(scenario=STATIC))
     assert gave["preemptions"] > 0
     assert kept["prefix_hits"] > 0
     of_memory = [name for name in FACTS_BY_NAME if name.startswith(("prefix_", "preempt", "resumed_"))]

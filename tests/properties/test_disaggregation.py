@@ -19,7 +19,7 @@ from tests.properties.evidence import (
     OF_DRAFTS,
     STATIC,
     EngineSubject,
-    disaggregated,
+    by_engine,
 )
 
 SAME = ("accept.emitted", "accept.correct_len", "commit.kv", "commit.state", "extend.kv", "draft.step.hidden_in")
@@ -46,20 +46,20 @@ def test_states_and_checkpoints_go_along(commit: Any) -> None:
 
 
 def test_what_is_handed_over_is_counted() -> None:
-    counted = counts(disaggregated())
+    counted = counts(by_engine(DISAGGREGATED))
     assert all(counted[f"disaggregated_{name}"] for name in ("in_chunks", "several_pages", "partial_pages"))
     assert counted["disaggregated_waiting"] > 0
     assert counted["disaggregated_hidden_states"] == counted["disaggregated_requests"]
 
 
 def test_no_request_has_the_same_pages_on_both() -> None:
-    tables, pages = disaggregated().tables.pages, DISAGGREGATED.memory.pages
+    tables, pages = by_engine(DISAGGREGATED).tables.pages, DISAGGREGATED.memory.pages
     for request in range(4):
         assert min(tables[request, 0].values()) > pages >= max(tables[request, 1].values())
 
 
 def test_a_request_on_its_way_owns_nothing() -> None:
-    of = disaggregated()
+    of = by_engine(DISAGGREGATED)
     left = {row.request: row.step for row in of.schedule.rows if not row.phase}
     first = {request: of.schedule.decode_steps[request, 1] for request in left}
     assert any(first[request] > left[request] + 1 for request in left)
@@ -76,14 +76,14 @@ def test_who_ends_with_its_prompt_is_not_handed_over() -> None:
 
 
 def test_a_request_that_waits_for_no_reason_is_noticed() -> None:
-    contract, first = find("disaggregation.schedule"), disaggregated().schedule.decode_steps[0, 1]
-    assert contract.check(disaggregated()) == []
-    assert contract.check(later(disaggregated(), 0, first))
-    assert contract.check(later(disaggregated(), 0))
+    contract, first = find("disaggregation.schedule"), by_engine(DISAGGREGATED).schedule.decode_steps[0, 1]
+    assert contract.check(by_engine(DISAGGREGATED)) == []
+    assert contract.check(later(by_engine(DISAGGREGATED), 0, first))
+    assert contract.check(later(by_engine(DISAGGREGATED), 0))
 
 
 def test_pages_that_the_prefill_engine_keeps_are_noticed() -> None:
-    of = disaggregated()
+    of = by_engine(DISAGGREGATED)
     kept = edited(
         of,
         "pool.owners",
@@ -94,7 +94,9 @@ def test_pages_that_the_prefill_engine_keeps_are_noticed() -> None:
 
 
 def test_a_page_of_the_other_engine_is_noticed() -> None:
-    (found,) = find("disaggregation.engines").check(with_value(disaggregated(), "round.table", Key(0, 0, row=0), 1))
+    (found,) = find("disaggregation.engines").check(
+        with_value(by_engine(DISAGGREGATED), "round.table", Key(0, 0, row=0), 1)
+    )
     assert found.channel == "round.table"
 
 

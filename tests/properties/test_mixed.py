@@ -17,13 +17,20 @@ from draftproof.properties.values.observed import PACKED, IndexBytes, LaunchKind
 from draftproof.properties.values.scenario import RoundPlan, Scenario
 from tests.named import named
 from tests.properties.breaking import edited
-from tests.properties.evidence import MIXED, STATIC, evidence, mixed, mixed_too, with_observations
+from tests.properties.evidence import (
+    MIXED,
+    STATIC,
+    by_engine,
+    evidence,
+    mixed_too,
+    with_observations,
+)
 
 CONTRACT = find("launch.packed")
 
 
 def test_a_mixed_run_is_right_and_packs_both_kinds() -> None:
-    of = mixed()
+    of = by_engine(MIXED)
     assert judge(of).passed
     kinds = {launch.kind for launch in of.schedule.launches if launch.tokens}
     assert kinds == {LaunchKind.PREFILL, LaunchKind.MIXED}
@@ -52,7 +59,7 @@ def test_a_row_without_a_position_left_is_not_in_a_packed_launch(length: int) ->
 
 
 def test_its_launches_are_counted() -> None:
-    counted = counts(mixed())
+    counted = counts(by_engine(MIXED))
     assert counted["mixed_launches"] > 0
     assert counted["buckets_padded"] > 0
 
@@ -90,7 +97,7 @@ def _one_less(rows: PackedRows) -> PackedRows:
 
 @pytest.mark.parametrize("change", [_other_order, _twice, _one_less])
 def test_rows_elsewhere_twice_or_missing_are_noticed(change: Callable[[PackedRows], PackedRows]) -> None:
-    of = mixed()
+    of = by_engine(MIXED)
     kinds = {(one.step, one.number): one.kind for one in of.schedule.launches}
 
     wrong = edited(

@@ -4,6 +4,7 @@ Generic over the registries: a new contract is covered when it is registered, a 
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace as of_runs
 from itertools import chain, islice
 from typing import Any, get_args
 
@@ -21,30 +22,24 @@ from draftproof.properties.values.drafts import DRAFT_KINDS, tapped
 from draftproof.properties.values.observed import Datum, Observed, numbers
 from draftproof.properties.values.scenario import States
 from draftproof.properties.values.trace import Observation, Trace
+from tests.named import named
 from tests.properties.evidence import (
     BESIDE_TREE,
+    CAPTURED,
+    ENDED,
     MATCHES,
     MATCHES_BESIDE_TREE,
     OF_DRAFTS,
+    OF_ENGINE,
     SCENARIOS,
     STATIC,
     TREE,
-    aborted,
-    budgeted,
-    cached,
-    cached_states,
-    captured,
-    disaggregated,
-    ended,
+    by_engine,
     evidence,
     evidence_of,
-    mixed,
     mixed_too,
-    overlapped,
     overlapped_too,
-    preempted,
     ranked,
-    refused,
     tensor_ranked,
     with_observations,
 )
@@ -69,11 +64,19 @@ SCENARIO_OF = {**OF_DRAFTS, "tree": TREE, "tree of matches": MATCHES, **_STATES}
 VARIANT = "variant."
 
 
+def compared_with_itself(variant: str, channel: str) -> Evidence:
+    """Evidence with a run in place of its variant's: that those agree is said by test_the_unchanged_traces_pass."""
+    of = evidence_of(channel)
+    return of_runs(of, scenario=replace(of.scenario, variant=variant), varied=of.subject)
+
+
 def evidence_for(contract: Contract, channel: str = "") -> Evidence:
-    """Evidence that a contract applies to, with something on the channel."""
-    channel = channel or min(contract.needs)
+    """Evidence that a contract applies to, with something on the channel; without one, of a variant that was run."""
+    is_changed, channel = bool(channel), channel or min(contract.needs)
     if contract.name == "variant.chain_as_tree":
         return evidence("chain_as_tree", MATCHES_BESIDE_TREE if channel == "propose.match" else BESIDE_TREE)
+    if contract.name.startswith(VARIANT) and is_changed:
+        return compared_with_itself(contract.name.removeprefix(VARIANT), channel)
     if contract.name == "variant.unmixed":
         return evidence("unmixed", mixed_too(evidence_of(channel).scenario))
     if contract.name == "variant.unoverlapped":
@@ -82,29 +85,19 @@ def evidence_for(contract: Contract, channel: str = "") -> Evidence:
         return evidence(contract.name.removeprefix(VARIANT), evidence_of(channel).scenario)  # type: ignore[arg-type]
     if contract.name == "output.ends":
         # A token that is changed shows in a text that a stop ends.
-        return ended()
+        return by_engine(ENDED)
     if contract.name == "rank.idle":
         # What a rank with requests writes is its own affair.
         return ranked(0, 0, 0, 0)[1]
     if contract.name == "rank.collectives":
         return evidence_of(channel)
     if contract.name == "launch.captures":
-        return captured()
+        return by_engine(CAPTURED)
     if contract.name == "output.refused":
-        return refused()
+        return by_engine(named("refused"))
     if contract.name.startswith("tensor."):
         return tensor_ranked()
-    known = (
-        *(evidence(scenario=scenario) for scenario in SCENARIOS),
-        preempted(),
-        cached(),
-        cached_states(),
-        aborted(),
-        budgeted(),
-        mixed(),
-        disaggregated(),
-        overlapped(),
-    )
+    known = chain((evidence(scenario=scenario) for scenario in SCENARIOS), map(by_engine, OF_ENGINE.values()))
     return next(of for of in known if contract.applies(of) and of.subject.channel(channel))
 
 

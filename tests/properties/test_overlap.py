@@ -24,8 +24,9 @@ from tests.properties.breaking import edited, ran, with_value
 from tests.properties.evidence import (
     ADAPTIVE,
     OF_DRAFTS,
+    OVERLAPPED,
     STATIC,
-    overlapped,
+    by_engine,
     with_observations,
 )
 
@@ -171,7 +172,7 @@ def test_a_dropped_event_is_noticed_where_the_device_was_early_too() -> None:
 
 
 def test_every_other_use_of_a_buffer_is_noticed() -> None:
-    of, contract = overlapped(), find("overlap.buffers")
+    of, contract = by_engine(OVERLAPPED), find("overlap.buffers")
     for at, _ in _uses(of)[::3]:
         for field in ("kind", "place", "side", "work", "waited"):
             value = getattr(of.subject.observations[at].value, field)
@@ -188,7 +189,7 @@ def test_a_buffer_that_is_filled_again_before_it_is_read_is_noticed() -> None:
 
 
 def test_a_page_too_few_is_noticed() -> None:
-    of = overlapped()
+    of = by_engine(OVERLAPPED)
     tables = of.subject.typed("round.table", int)
     last = {key[:2]: key for key in sorted(tables) if key.round}
     contract = find("overlap.pages")
@@ -197,7 +198,7 @@ def test_a_page_too_few_is_noticed() -> None:
 
 
 def test_who_rests_or_runs_on_is_noticed() -> None:
-    of, contract = overlapped(), find("overlap.schedule")
+    of, contract = by_engine(OVERLAPPED), find("overlap.schedule")
     for key in of.discarded:
         without = edited(of, "round.rows", lambda *_: None, lambda one, key=key: one[:2] == key[:2])
         assert list(contract.check(without)), "it had to run once more"
@@ -210,7 +211,7 @@ def test_who_rests_or_runs_on_is_noticed() -> None:
 
 
 def test_what_is_discarded_says_nothing_else() -> None:
-    of = overlapped()
+    of = by_engine(OVERLAPPED)
     assert of.discarded
     told = {"round.rows", "round.table", "round.state", "overlap.discarded"}
     for key in of.discarded:
@@ -229,5 +230,5 @@ def test_what_cannot_be_compared_is_refused(scenario: Scenario, sentence: str) -
 
 
 def test_what_runs_after_an_end_is_counted_and_buffers_are_told_from_the_first_step() -> None:
-    assert counts(overlapped())["overlap_rounds_after_end"] == len(overlapped().discarded)
-    assert Key(-1, 0, step=0) in overlapped().subject.channel("overlap.buffers")
+    assert counts(by_engine(OVERLAPPED))["overlap_rounds_after_end"] == len(by_engine(OVERLAPPED).discarded)
+    assert Key(-1, 0, step=0) in by_engine(OVERLAPPED).subject.channel("overlap.buffers")

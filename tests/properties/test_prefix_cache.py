@@ -28,8 +28,7 @@ from tests.properties.evidence import (
     OF_DRAFTS,
     STATIC,
     TREE,
-    cached,
-    cached_states,
+    by_engine,
     with_observations,
 )
 
@@ -89,7 +88,7 @@ def test_pages_of_two_texts_part_where_an_image_begins_in_one_alone(images: tupl
 
 
 def test_texts_are_what_they_are_without_a_cache() -> None:
-    of = cached()
+    of = by_engine(CACHED)
     plain = lockstep(EngineSubject(), replace(CACHED, schedule=replace(CACHED.schedule, prefix_cache=False)))
     assert judge(of).passed
     assert of.subject.texts == plain.subject.texts
@@ -203,7 +202,7 @@ def _with_pages(of: Evidence, change: Callable[[CachedPages], CachedPages], plac
 def test_a_cache_that_keeps_something_else_is_noticed(
     change: Callable[[CachedPages], CachedPages], relation: type[Relation]
 ) -> None:
-    (found,) = find("prefix_cache.pages").check(_with_pages(cached(), change))
+    (found,) = find("prefix_cache.pages").check(_with_pages(by_engine(CACHED), change))
     assert isinstance(found.relation, relation)
 
 
@@ -216,8 +215,10 @@ def _with_states(of: Evidence, change: Callable[[CheckpointReport], CheckpointRe
 
 
 def test_states_of_a_hybrid_are_kept_as_defined() -> None:
-    assert judge(cached_states()).passed
-    assert all(counts(cached_states())[name] for name in ("prefix_hits_of_hybrids", "checkpoints_copied_again"))
+    assert judge(by_engine(CACHED_STATES)).passed
+    assert all(
+        counts(by_engine(CACHED_STATES))[name] for name in ("prefix_hits_of_hybrids", "checkpoints_copied_again")
+    )
 
 
 @pytest.mark.parametrize(
@@ -234,12 +235,12 @@ def test_states_of_a_hybrid_are_kept_as_defined() -> None:
 def test_a_cache_that_keeps_other_states_is_noticed(
     change: Callable[[CheckpointReport], CheckpointReport], relation: type[Relation]
 ) -> None:
-    (found,) = find("prefix_cache.states").check(_with_states(cached_states(), change))
+    (found,) = find("prefix_cache.states").check(_with_states(by_engine(CACHED_STATES), change))
     assert isinstance(found.relation, relation)
 
 
 def test_a_page_that_is_cached_and_free_is_noticed() -> None:
-    of = _with_pages(cached(), lambda pages: pages[1:], place=-1)
+    of = _with_pages(by_engine(CACHED), lambda pages: pages[1:], place=-1)
     (found,) = find("pool.balance").check(of)
     assert found.channel == "pool.owners"
 
@@ -250,14 +251,14 @@ def _served(of: Evidence, more: int) -> Evidence:
 
 @pytest.mark.parametrize("more", [-2, 1, 2], ids=["a page less", "no whole page", "a page more"])
 def test_a_request_that_is_served_something_else_is_noticed(more: int) -> None:
-    assert find("prefix_cache.matched").check(_served(cached(), more))
+    assert find("prefix_cache.matched").check(_served(by_engine(CACHED), more))
 
 
 def test_a_cache_that_nobody_asked_for_is_not_judged() -> None:
-    of = dataclasses.replace(cached(), scenario=replace(CACHED, schedule=STATIC.schedule))
+    of = dataclasses.replace(by_engine(CACHED), scenario=replace(CACHED, schedule=STATIC.schedule))
     assert not find("prefix_cache.matched").applies(of)
     assert not find("prefix_cache.pages").applies(of)
-    assert not find("prefix_cache.states").applies(cached())
+    assert not find("prefix_cache.states").applies(by_engine(CACHED))
 
 
 def test_what_is_told_of_a_prompt_comes_in_the_order_of_positions() -> None:

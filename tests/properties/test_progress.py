@@ -1,6 +1,7 @@
 """Nobody waits without need (S-SCHED-11): runs in which somebody rests, or is left in line, judged by that contract."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -10,16 +11,13 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.relations import Missing
 from tests.properties.breaking import edited, later
 from tests.properties.evidence import (
+    ABORTED,
+    BUDGETED,
+    OF_ENGINE,
     PREEMPTED,
     STATIC,
-    aborted,
-    budgeted,
-    cached,
-    disaggregated,
+    by_engine,
     evidence,
-    mixed,
-    overlapped,
-    preempted,
     with_aborts,
     with_observations,
 )
@@ -27,7 +25,9 @@ from tests.properties.evidence import (
 PROGRESS = find("schedule.progress")
 
 
-@pytest.mark.parametrize("of", [evidence, aborted, budgeted, cached, disaggregated, mixed, overlapped, preempted])
+@pytest.mark.parametrize(
+    "of", [evidence, *(partial(by_engine, one) for one in OF_ENGINE.values())], ids=["ideal", *OF_ENGINE]
+)
 def test_a_right_engine_lets_nobody_wait(of: Callable[[], Evidence]) -> None:
     assert PROGRESS.applies(of())
     assert PROGRESS.check(of()) == []
@@ -42,7 +42,7 @@ def test_a_chunk_that_is_put_off_is_noticed() -> None:
 
 
 def test_a_round_that_is_put_off_is_noticed() -> None:
-    of = preempted()
+    of = by_engine(PREEMPTED)
     rows = [row for row in of.schedule.rows if row.round == 1]
     assert rows
     assert rows[0].phase
@@ -62,7 +62,7 @@ def test_who_is_first_in_line_and_fits_is_admitted() -> None:
 
 
 def test_of_a_budget_a_token_that_is_left_admits() -> None:
-    of = budgeted()
+    of = by_engine(BUDGETED)
     late = max(range(len(of.scenario.requests)), key=lambda one: of.schedule.spans[one][0])
     begins = of.schedule.spans[late][0]
     assert of.plans.tokens_left(begins) >= 0
@@ -77,14 +77,14 @@ def test_who_cuts_prompts_as_it_likes_may_put_off() -> None:
 
 
 def test_a_step_without_a_row_is_noticed() -> None:
-    of = aborted()
+    of = by_engine(ABORTED)
     kept = edited(of, "round.rows", lambda _, row: None if row.step == 3 else row, lambda key: not key.request)
     (found,) = PROGRESS.check(kept)
     assert found.relation == Missing()
 
 
 def test_who_could_have_run_is_noticed() -> None:
-    of = aborted(with_aborts(STATIC, None, None, 4, None))
+    of = by_engine(with_aborts(STATIC, None, None, 4, None))
     without = (one for one in of.subject.observations if one.key.request != 3)
     last = replace(of.scenario.requests[3], abort_at=12)
     scenario = replace(of.scenario, requests=(*of.scenario.requests[:3], last))

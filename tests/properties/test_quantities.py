@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import cache
 from itertools import groupby
 
 import pytest
@@ -20,11 +19,9 @@ from draftproof.properties.strategies.quantities import (
     others_of,
     with_room,
 )
-from draftproof.properties.strategies.scenarios import Listed
-from draftproof.properties.strategies.scenarios import listed as listed_anew
 from draftproof.properties.validate import is_valid, validate
-from draftproof.properties.values.drafts import ALGORITHMS, CHECK_EXAMPLES
 from draftproof.properties.values.scenario import Graphs, Scenario
+from tests.properties.lists import listed
 
 POWERS = {2**power for power in range(4, 13)}
 LARGE = {("steps", "above a power"), ("logprobs", "above a power")}
@@ -33,11 +30,6 @@ READ_APART = {
     "repeats": lambda one: [len(list(same)) for of in one.requests for _, same in groupby(of.prompt)],
     "sequence": lambda one: [1 + span.last - span.first for of in one.requests for span in of.stop_sequences_at],
 }
-
-
-@cache
-def listed(seed: int) -> list[Listed]:
-    return list(listed_anew(seed, CHECK_EXAMPLES, ALGORITHMS))
 
 
 def values(quantity: Quantity, name: str, scenario: Scenario) -> list[int]:
@@ -71,7 +63,7 @@ def having(name: str) -> list[Scenario]:
     made = [one.scenario for one in listed(0)]
     if name == "draft batch":
         # Large ones change something only in large batches, of which a list has few.
-        made = [one.scenario for seed in range(4) for one in listed(seed)]
+        made = [one.scenario for seed in range(3) for one in listed(seed)]
         made.sort(key=lambda one: -one.schedule.max_batch)
     found = [one for one in made if not feature or FEATURES_BY_NAME[feature].has(one)]
     if name == "checkpoint":

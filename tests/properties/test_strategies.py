@@ -6,7 +6,6 @@ import hashlib
 import subprocess
 import sys
 from collections import Counter
-from functools import cache
 from itertools import combinations, product
 from random import Random
 from statistics import mean
@@ -36,6 +35,7 @@ from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.scenario import VARIANTS, WRONG, Scenario
 from tests.named import named
 from tests.properties.facts import each, needing
+from tests.properties.lists import listed
 
 RECORDED = (77, "2f37ce157867016f0ec1cf4b4bea045ba5c2160ef283942b76a66d3e492be72e")
 """A version of the strategies, and the fingerprint of what it generates."""
@@ -52,18 +52,8 @@ FAST = settings(
 SEARCH = settings(FAST, max_examples=1000)
 
 
-@cache
-def _listed(seed: int) -> list[Listed]:
-    return list(strategies.listed(seed, CHECK_EXAMPLES, ALGORITHMS))
-
-
-def listed(seed: int, count: int = CHECK_EXAMPLES) -> list[Listed]:
-    """Return the first scenarios of a list of all drafts, with their rows."""
-    return _listed(seed)[:count]
-
-
 def generate(seed: int, count: int = CHECK_EXAMPLES) -> list[Scenario]:
-    return [one.scenario for one in listed(seed, count)]
+    return [one.scenario for one in listed(seed)[:count]]
 
 
 def test_what_a_seed_generates_changes_with_the_version_only() -> None:

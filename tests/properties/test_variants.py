@@ -12,6 +12,7 @@ from draftproof.properties.coverage.counts import counts
 from draftproof.properties.features.trees import without_tree
 from draftproof.properties.judge import judge
 from draftproof.properties.lib.invalid import InvalidScenarioError
+from draftproof.properties.lib.paths import put_in
 from draftproof.properties.validate import validate
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import Ngram
@@ -121,9 +122,7 @@ def test_a_checkpoint_is_not_served_alone() -> None:
 REFUSED = {
     "variant chain_as_tree: expected another one, or a scenario whose drafts could be trees, but invalid trees "
     "with draft 'mtp'": msgspec.structs.replace(with_other_draft(STATIC, "mtp"), variant="chain_as_tree"),
-    "memory.pages 20: expected at least 23 with chain_as_tree": msgspec.structs.replace(
-        BESIDE_TREE, memory=msgspec.structs.replace(BESIDE_TREE.memory, pages=20)
-    ),
+    "memory.pages 20: expected at least 23 with chain_as_tree": put_in(BESIDE_TREE, "memory", pages=20),
 }
 
 

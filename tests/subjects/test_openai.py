@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from draftproof.cli import drafts
 from draftproof.cli.app import run
 from draftproof.fuzz.campaign import run as campaign
 from draftproof.harness.execute import Executor
@@ -191,8 +192,9 @@ def test_what_cannot_be_asked_is_told(checkpoint):
         OpenaiSubject(url)
 
 
-def test_on_the_command_line(checkpoint, tmp_path, monkeypatch, capsys):
+def test_on_the_command_line(checkpoint, scenarios, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(drafts, "generated", lambda *_: iter(scenarios))
     options = ["--model", str(checkpoint), "--draft", "ngram", "--subject", "openai", "--examples", "2"]
     assert run(["check", *options]) == 2
     assert "invalid subject 'openai' without url: expected --url URL" in " ".join(capsys.readouterr().err.split())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from draftproof.cli import drafts
 from draftproof.cli.app import run
 from draftproof.properties.fit import fit
 from draftproof.properties.formats.case import Case, encode
@@ -154,7 +155,8 @@ def test_a_condition_is_told_in_its_sentence_once(lean_python, capsys):
     assert not [line for line in out if line.startswith(("draft.", "verify.")) or " INCONCLUSIVE   " in line]
 
 
-def test_the_engine_has_a_name_as_well(capsys):
+def test_the_engine_has_a_name_as_well(capsys, monkeypatch):
+    monkeypatch.setattr(drafts, "generated", lambda *_: iter([named("eagle_padded")]))
     assert run(["check", "--examples", "2", "--subject", "engine", "--contract", "verify.ids"]) == 0
     assert "--subject engine" in capsys.readouterr().out
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,12 @@ def judged(endpoint: Stock | Oracle, program: Program, count: int = 12, longest:
     return judge(endpoint, program, list(sessions(program, 1, count, longest, 12)), seconds=200)
 
 
+@pytest.fixture(scope="module")
+def mistaken(llama: Path) -> Callable[[str], TracerReport]:
+    """What is said of transformers with a mistake."""
+    return cache(lambda wrong: judged(Stock(llama, wrong=wrong), read_program(llama)))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_stock_transformers_is_right(llama: Path, dtype: str):
     report = judged(Stock(llama, dtype), read_program(llama))
@@ -49,15 +57,15 @@ def test_stock_transformers_is_right(llama: Path, dtype: str):
         ("prompt truncated", "prompt truncated from the left to its last 19 tokens"),
     ],
 )
-def test_a_mistake_in_transformers_is_named(llama: Path, wrong: str, named: str):
-    report = judged(Stock(llama, wrong=wrong), read_program(llama))
+def test_a_mistake_in_transformers_is_named(mistaken: Callable[[str], TracerReport], wrong: str, named: str):
+    report = mistaken(wrong)
     assert report.verdict == "FAIL"
     assert report.explanations[0].name == named
     assert report.explanations[0].bits > 30
 
 
-def test_a_case_is_short(llama: Path):
-    report = judged(Stock(llama, wrong="positions ahead"), read_program(llama))
+def test_a_case_is_short(mistaken: Callable[[str], TracerReport]):
+    report = mistaken("positions ahead")
     assert report.case is not None
     (asked,) = report.case.session.requests
     assert len(asked.prompt) + asked.count < 12

@@ -48,6 +48,8 @@ def _not_greedy(relation: of.NotGreedy) -> str:
     told = "not plain greedy decoding"
     if relation.token < 0:
         return told
+    if relation.below is None:
+        return f"{told}; token number {relation.token} is not allowed there, by a grammar or a minimum of tokens"
     told += f"; token number {relation.token} is {relation.below:.2g} below the best logit"
     return f"{told}: a lower precision may be why, be it of a KV cache" if relation.below < _CLOSE else told
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isinf
 
 from draftproof.properties.contracts.base import Differences, contract, equals, listed
 from draftproof.properties.diagnosis.compare import Mismatch
@@ -41,7 +42,10 @@ def _lossless(evidence: Evidence) -> Differences:
 def _not_greedy(evidence: Evidence, request: int, number: int) -> NotGreedy:
     """Return the relation of a wrong token of a text; of a real model's by how much it is worse than the best."""
     gaps = evidence.reference.token_gaps.get(request, ())
-    return NotGreedy(number, gaps[number].below) if number < len(gaps) else NotGreedy()
+    if number >= len(gaps):
+        return NotGreedy()
+    below = gaps[number].below
+    return NotGreedy(number, None if isinf(below) else below)
 
 
 def _first_wrong(evidence: Evidence, request: int, text: tuple[int, ...]) -> int | None:

@@ -271,7 +271,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "token budget": Quantity(*_at("schedule.token_budget"), 1, 1040, "above 1024", "token-budget", inert=whole_step),
     "window": Quantity(_of(*_WINDOWS), _put_window, 1, 1024, "what a scenario can say", "windows", inert=_longest),
     "top_k": Quantity(
-        _each(lambda one: one.sampling and one.sampling.top_k), _put_top_k, 1, 1040, "above 1024", "sampling"
+        _each(lambda one: one.sampling.top_k if one.sampling else None), _put_top_k, 1, 1040, "above 1024", "sampling"
     ),
     "logprobs": Quantity(_each(lambda one: one.logprobs), _put_logprobs, 1, 20, "what servers allow", "logprobs"),
     "image": Quantity(

@@ -103,10 +103,13 @@ class GuardOverwritten(_Relation, frozen=True):
 
 
 class NotGreedy(_Relation, frozen=True):
-    """The text is not what plain greedy decoding gives: of a real model token number `token`, `below` the best."""
+    """The text is not what plain greedy decoding gives: of a real model token number `token`, `below` the best.
+
+    None: a grammar or a minimum of tokens does not allow the token at all.
+    """
 
     token: int = -1
-    below: float = 0.0
+    below: float | None = 0.0
 
     @property
     def exact(self) -> str:

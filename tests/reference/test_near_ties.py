@@ -13,8 +13,10 @@ import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 from msgspec.structs import replace as put
@@ -28,10 +30,11 @@ from draftproof.properties.judge import REAL, judge
 from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import Datum
+from draftproof.properties.values.relations import NotGreedy
 from draftproof.properties.values.scenario import Graphs, RoundPlan, Scenario, Schedule
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Observation, Trace
-from draftproof.properties.values.verdict import Outcome
+from draftproof.properties.values.verdict import Divergence, Outcome
 from draftproof.reference.text import token_gaps
 from tests.checkpoints import tiny_llama
 from tests.named.real import real
@@ -182,6 +185,13 @@ def test_everything_is_judged_on_the_way_that_a_text_went(tmp_path: Path) -> Non
     gaps = token_gaps(one.scenario, one.script, subject.texts)
     wrong = replace(one, subject=subject, reference=replace(one.reference, token_gaps=gaps))
     assert judge(wrong).results["output.lossless"]
+    # What a grammar never allows is infinitely far below the best, which no JSON can say.
+    barred = {at: tuple(gap._replace(below=inf) if gap.below else gap for gap in of) for at, of in gaps.items()}
+    found = judge(replace(wrong, reference=replace(one.reference, token_gaps=barred))).results["output.lossless"]
+    assert found is not None
+    assert isinstance(found.relation, NotGreedy)
+    assert found.relation.below is None
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Divergence) == found
 
 
 def test_of_a_tied_choice_only_tokens_near_the_best_are_right(tmp_path: Path) -> None:
@@ -225,7 +235,8 @@ def test_the_run_in_float32_widens_bounds_behind_a_choice_that_it_makes_otherwis
     rounded = one.reference.rounded
     assert rounded is not None
     others = find_other_tokens(one.reference, rounded)
-    assert others.drafts.keys() == {0, 1, 2}
+    # Of which requests it chooses another draft hangs on how a processor rounds.
+    assert others.drafts
     for channel in ("verify.hidden", "commit.kv", "extend.kv"):
         assert of_same_tokens(channel, rounded, others).keys() == one.reference.channel(channel).keys()
     assert not [found for found in judge(one).results.values() if found]

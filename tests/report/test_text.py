@@ -37,6 +37,9 @@ PHRASES = {
     rel.TooEarly("step", 3): "that of step 3",
     rel.OtherLayer(1): "that of layer 1",
     rel.NotGreedy(): "not plain greedy decoding",
+    rel.NotGreedy(7, None): (
+        "not plain greedy decoding; token number 7 is not allowed there, by a grammar or a minimum of tokens"
+    ),
     rel.NotGreedy(7, 5.0): "not plain greedy decoding; token number 7 is 5 below the best logit",
     rel.NotGreedy(7, 0.0123): (
         "not plain greedy decoding; token number 7 is 0.012 below the best logit: a lower precision may be why, be it"

@@ -93,7 +93,7 @@ matrix: $(READY)
 
 # Some faults of every part, on one seed: at most three minutes on two cores. FAULTS="--id ONE --id OTHER" are others.
 smoke: $(READY)
-	$(BIN) -m draftproof.cli faults run $(if $(FAULTS),$(FAULTS) --examples 120,--smoke --examples 24) \
+	$(BIN) -m draftproof.cli faults run $(if $(FAULTS),$(FAULTS) --examples 120,--smoke --examples 14) \
 		--seed 3 --seeds 1 $(ARGS)
 
 # The parts of docs/semantics/ and docs/cli.md that are made from the code: chapters, channels, structs, features.

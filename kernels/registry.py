@@ -37,8 +37,7 @@ class Kernel:
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         if not (kwargs or dispatch_modes() or function_modes()) and type(args[0]) is Tensor and args[0].is_cpu:
-            CALLS[self._name] += 1
-            self.host(*args)
+            self.run(*args)
         else:
             self.op(*args, **kwargs)
 

@@ -29,16 +29,22 @@ from draftproof.report.text import line
 
 TARGETS = {"eagle": ("llama", "eagle-llama"), "hybrid": ("qwen3-next", "")}
 """kind -> its target among the wide checkpoints, and the head; "" is the target's own MTP layer"""
-SEEDS = {"eagle": (52, 73), "hybrid": (52, 73)}
-"""kind -> seeds, of whose scenarios the first is run: the two of 90 with fewest tokens, with cut prompts and rows"""
+DRAWN, TAKEN = 24, 2
+"""Seeds of whose scenarios the first is drawn, and how many of these are run: those with the fewest tokens."""
 
 
 def scenarios(kind: str, checkpoints: Path, limits: Limits) -> list[Scenario]:
-    """Return what every mistake of a kind is looked for in."""
+    """Return what every mistake of a kind is looked for in: with cut prompts, and more rows in a batch than one."""
     target, head = (checkpoints / name if name else None for name in TARGETS[kind])
     assert target is not None
     draft = one_draft(target, "eagle", head, 0, built_in=head is None)
-    return [one for seed in SEEDS[kind] for one in fitted(real_scenarios(target, [draft], seed, 1), limits)]
+    drawn = [one for seed in range(DRAWN) for one in fitted(real_scenarios(target, [draft], seed, 1), limits)]
+    return sorted(filter(_tells, drawn), key=lambda one: sum(request.budget for request in one.requests))[:TAKEN]
+
+
+def _tells(scenario: Scenario) -> bool:
+    is_cut = any(len(request.prompt) > scenario.schedule.chunk for request in scenario.requests)
+    return is_cut and scenario.schedule.max_batch > 1
 
 
 def found(subject: Any, scenario: Scenario, reference: Any) -> dict[str, Any]:

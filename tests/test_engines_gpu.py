@@ -331,6 +331,8 @@ def test_scenarios_of_mistakes(tmp_path: Path) -> None:
     """They have cut prompts, and more rows in a batch than one."""
     engine_checkpoints.write_all(tmp_path, 2)
     for kind in mistakes_gpu.TARGETS:
-        for one in mistakes_gpu.scenarios(kind, tmp_path, SglangEngine().limits):
+        found = mistakes_gpu.scenarios(kind, tmp_path, SglangEngine().limits)
+        assert len(found) == mistakes_gpu.TAKEN
+        for one in found:
             assert one.schedule.max_batch > 1
             assert any(len(request.prompt) > one.schedule.chunk for request in one.requests)

@@ -67,8 +67,7 @@ class Recorder(TorchDispatchMode):
         if facts.is_kernel:
             # As on a device, a kernel in a capture does not run.
             self._zero_written(facts, bound_args, bound_kwargs)
-            kernel = REGISTERED_OPS[func._opname]
-            self.steps.append(partial(kernel if bound_kwargs else kernel.run, *bound_args, **bound_kwargs))
+            self.steps.append(partial(REGISTERED_OPS[func._opname], *bound_args, **bound_kwargs))
             return None
         if facts.writes or facts.seeded:
             self._save(facts, args, kwargs)

@@ -58,7 +58,12 @@ def _of(*paths: str) -> Callable[[Scenario], tuple[int, ...]]:
 
 def _at(path: str) -> tuple[Callable[[Scenario], tuple[int, ...]], Callable[[Scenario, int], Scenario]]:
     """Return what a field is, and what gives it another value and changes nothing else; one that is off stays off."""
-    return _of(path), lambda scenario, value: put(scenario, path, value) if get(scenario, path) else scenario
+    return _of(path), lambda scenario, value: _put_on(scenario, path, value)
+
+
+def _put_on(scenario: Scenario, path: str, value: object) -> Scenario:
+    """Return the scenario with another value of a field that is on."""
+    return put(scenario, path, value) if get(scenario, path) else scenario
 
 
 def _each(value: Callable[[Request], int | None]) -> Callable[[Scenario], tuple[int, ...]]:
@@ -70,8 +75,7 @@ def _largest(path: str) -> tuple[Callable[[Scenario], tuple[int, ...]], Callable
     """Return what the largest of some captured sizes is, and what gives them another largest one."""
 
     def put_largest(scenario: Scenario, size: int) -> Scenario:
-        others = tuple(one for one in get(scenario, path)[:-1] if one < size)
-        return put(scenario, path, (*others, size)) if get(scenario, path) else scenario
+        return _put_on(scenario, path, (*(one for one in get(scenario, path)[:-1] if one < size), size))
 
     return lambda scenario: tuple(get(scenario, path)[-1:]), put_largest
 
@@ -175,7 +179,7 @@ def _put_page_size(scenario: Scenario, size: int) -> Scenario:
 
 def _put_window(scenario: Scenario, window: int) -> Scenario:
     for path in _WINDOWS:
-        scenario = put(scenario, path, window) if get(scenario, path) else scenario
+        scenario = _put_on(scenario, path, window)
     return scenario
 
 

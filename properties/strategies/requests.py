@@ -18,7 +18,7 @@ _BELOW = 97
 _LASTING = 2
 # Beside a long prompt most are short: each token of a prompt takes time.
 _BESIDE_LONG, _SHORT = (True, False, True), 24
-# Two prompts of one length are told apart by nothing that depends on it.
+# Whether the second prompt is as long as the first: what tells the two apart by their length mixes them up.
 _AS_LONG = (False, False, False, True)
 # Under most controllers a row goes without drafts beside others that have some.
 _SKIPS = (False, True, True, True, True)

@@ -12,14 +12,7 @@ from draftproof.properties.coverage.read_trees import read_tree
 from draftproof.properties.features.sampling import SAMPLING
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.script import RoundScript
-from tests.properties.evidence import (
-    CACHED,
-    PREEMPTED,
-    STATIC,
-    TREE,
-    by_engine,
-    evidence,
-)
+from tests.properties.evidence import CACHED, PREEMPTED, STATIC, TREE, by_engine, evidence
 
 
 def of_sampling(sampling: Sampling) -> set[str]:

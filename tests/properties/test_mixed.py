@@ -17,14 +17,7 @@ from draftproof.properties.values.observed import PACKED, IndexBytes, LaunchKind
 from draftproof.properties.values.scenario import RoundPlan, Scenario
 from tests.named import named
 from tests.properties.breaking import edited
-from tests.properties.evidence import (
-    MIXED,
-    STATIC,
-    by_engine,
-    evidence,
-    mixed_too,
-    with_observations,
-)
+from tests.properties.evidence import MIXED, STATIC, by_engine, evidence, mixed_too, with_observations
 
 CONTRACT = find("launch.packed")
 

@@ -12,11 +12,7 @@ from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.relations import Missing, OutOfOrder, OutOfRange, Surplus
 from draftproof.properties.values.scenario import Scenario
 from tests.properties.breaking import later
-from tests.properties.evidence import (
-    PREEMPTED,
-    EngineSubject,
-    by_engine,
-)
+from tests.properties.evidence import PREEMPTED, EngineSubject, by_engine
 
 ON_DEMAND: Contract = find("schedule.preemption")
 

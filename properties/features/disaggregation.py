@@ -28,7 +28,7 @@ def with_disaggregation(choose: Choose, scenario: Scenario) -> Scenario:
     limit = scenario.schedule.draft_batch
     # Where a large batch gets no drafts there is to be one.
     most = max(1, choose.one_of((1, count - 2, batch, 1)), limit and limit + 1, 2 * scenario.schedule.preemption)
-    slots = max(scenario.memory.request_slots, count if choose.one_of(_ROOMY) else 1)
+    slots = max(scenario.memory.request_slots, count if choose.one_of(_ROOMY) else 1, most)
     made = put_in(put_in(lasting(scenario, _ROUNDS), "memory", request_slots=slots), "schedule", disaggregation=True)
     if scenario.schedule.prefix_cache:
         # As many pages more than the longest request takes as there were: a cache with room for all evicts nothing.

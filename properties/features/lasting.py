@@ -97,12 +97,8 @@ def with_pages_of(made: Scenario, scenario: Scenario) -> Scenario:
 def rejecting(scenario: Scenario) -> Scenario:
     """Return the scenario with a round of each request that accepts some drafts and not all."""
 
-    right = scenario.steps // 2
-    # Of a tree, too, a chain will do.
-    shape = TreeShape(parents=chain(scenario.steps), path=tuple(range(1, right + 1))) if scenario.tree else None
-
     def some(plan: RoundPlan) -> RoundPlan:
-        return replace(plan, num_drafts=scenario.steps, num_correct=right, shape=shape)
+        return forced(scenario, plan, scenario.steps // 2)
 
     requests = tuple(
         one
@@ -111,6 +107,12 @@ def rejecting(scenario: Scenario) -> Scenario:
         for one in scenario.requests
     )
     return replace(scenario, requests=requests)
+
+
+def forced(scenario: Scenario, plan: RoundPlan, right: int) -> RoundPlan:
+    """Return a round that forces all drafts that a scenario may have, so many of them right; those of a tree are a chain."""
+    shape = TreeShape(parents=chain(scenario.steps), path=tuple(range(1, right + 1))) if scenario.tree else None
+    return replace(plan, num_drafts=scenario.steps, num_correct=right, shape=shape)
 
 
 def _pages(scenario: Scenario) -> int:

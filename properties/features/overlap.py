@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from draftproof.properties.choose import Choose
 from draftproof.properties.coverage.fact import facts_of, variant
 from draftproof.properties.features.feature import Feature, field_is_not, field_put
-from draftproof.properties.features.lasting import lasting, rejecting, with_pages_of
+from draftproof.properties.features.lasting import forced, lasting, rejecting, with_pages_of
 from draftproof.properties.features.some_requests import together
 from draftproof.properties.lib.paths import put_in
 from draftproof.properties.values.adaptive_steps import Adaptive, AdaptiveByBatch
@@ -149,15 +149,14 @@ def _swinging(scenario: Scenario, adaptive: Adaptive | AdaptiveByBatch) -> Scena
     if isinstance(adaptive, Adaptive) and scenario.steps in adaptive.candidates:
         right = min(adaptive.candidates)
         scenario = put_in(scenario, "adaptive_steps", initial=right)
-    accepting = RoundPlan(num_drafts=scenario.steps, num_correct=right)
 
-    def rounds(own: RoundPlan) -> tuple[RoundPlan, ...]:
-        return (accepting,) * 3 + (replace(accepting, num_correct=0, wrong=own.wrong),) * 2
+    def swinging(one: Request) -> Request:
+        rounds = (forced(scenario, one.rounds[-1], right),) * 3 + (forced(scenario, one.rounds[-1], 0),) * 2
+        stops = one.stops if one.grammar else ()
+        return replace(one, sampling=None, stop_at=-1, stops=stops, rounds=rounds)
 
     requests = (
-        replace(one, min_tokens=0)
-        if one.sampling and place > 1
-        else replace(one, min_tokens=0, sampling=None, stop_at=-1, stops=(), rounds=rounds(one.rounds[-1]))
+        replace(one if one.sampling and place > 1 else swinging(one), min_tokens=0)
         for place, one in enumerate(scenario.requests)
     )
     made = lasting(replace(scenario, requests=tuple(requests)), _LASTING_CONTROLLED)

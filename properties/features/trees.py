@@ -77,8 +77,8 @@ def _with_history(choose: Choose, scenario: Scenario) -> Scenario:
     requests = tuple(replace(one, prompt=(*history, *one.prompt)) for one in scenario.requests)
     longer, draft = replace(scenario.memory, max_len=scenario.memory.max_len + len(history)), scenario.draft
     if isinstance(draft, Ngram):
-        # A long suffix seldom has several places.
-        most = min(draft.max_n, choose.one_of((1, 2, 1, draft.max_n)))
+        # A long suffix seldom has several places; of lengths that differ there stay two.
+        most = min(draft.max_n, max(choose.one_of((1, 2, 1, draft.max_n)), 1 + (draft.min_n < draft.max_n)))
         draft = replace(draft, max_n=most, min_n=min(draft.min_n, most))
     return replace(scenario, requests=requests, memory=longer, draft=draft)
 

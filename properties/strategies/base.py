@@ -52,7 +52,7 @@ def base(choose: Choose, row: ArrayRow) -> Scenario:
     count = _count(choose, shape, size)
     drawn = requests(choose, shape, size, fit, count)
     schedule = _schedule(choose, shape, size, count, chunk)
-    if size is SMALL and not {"data-parallel", "tensor-parallel"} & row.features:
+    if size is SMALL:
         schedule = replace(schedule, services=choose.one_of(_SERVICES))
     return Scenario(
         model=model,

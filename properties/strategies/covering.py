@@ -20,9 +20,9 @@ from draftproof.properties.values.drafts import DRAFT_KINDS_BY_NAME, algorithm
 from draftproof.properties.values.scenario import Scenario
 
 _CANDIDATES, _FEW_CANDIDATES = 8, 3
-_BASE = 0.1
+_BASE = 0.03
 """How often a value that meets nothing new is drawn, relative to one that would meet a pair."""
-_SEARCHING = 3
+_SEARCHING = 2
 """One of this many rows of a draft has no lead, and takes only values that meet something new, where there are any."""
 _FEATURES = (3, 6, 8, 10, 12, 25, 25)
 """How many features a row takes at most: some few, so that a failure has few causes, and some all that go together."""
@@ -181,7 +181,8 @@ class Array:
     def next(self) -> frozenset[Point]:
         """Return the points of the next row."""
         turn, player = divmod(self._number, len(self._drafts))
-        draft, searches = self._drafts[player], turn % _SEARCHING == _SEARCHING - 1
+        draft = self._drafts[player]
+        searches = turn % _SEARCHING == _SEARCHING - 1 or self._is_behind(draft)
         begun = self._begun(1 << draft, self._features) or 1 << draft
         lead = begun if searches else self._lead(turn - turn // _SEARCHING, player, begun)
         self._number += 1
@@ -192,6 +193,26 @@ class Array:
         ]
         best = max(candidates, key=self._worth)
         return frozenset(POINTS[place] for place in _places(best))
+
+    def _is_behind(self, draft: int) -> bool:
+        """Return whether a draft has the most pairs left that meet beside it and beside no other."""
+        left = [
+            sum((self._pairs[place] & bits).bit_count() for place, bits in enumerate(own)) for own in self._own.values()
+        ]
+        return 0 < max(left) == left[self._drafts.index(draft)]
+
+    @cached_property
+    def _own(self) -> dict[int, list[int]]:
+        """The promised points for each draft and each point that go with both, and of which no other draft has both."""
+        beside = {draft: (_beside()[draft] | 1 << draft) & self._promised for draft in self._drafts}
+        return {
+            draft: [
+                own & ~reduce(operator.or_, (bits for other, bits in beside.items() if other != draft and bits >> place & 1), 0)
+                if own >> place & 1 else 0
+                for place in range(len(POINTS))
+            ]
+            for draft, own in beside.items()
+        }
 
     def meet(self, points: Sequence[Point]) -> None:
         """Take in what a scenario has."""

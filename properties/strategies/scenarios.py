@@ -152,6 +152,7 @@ def scenario_of(choose: Choose, row: ArrayRow) -> tuple[Scenario, ArrayRow]:
         if feature.name in row.features:
             made = draw(choose, made, feature.name)
         made = feature.behind(made) if feature.behind else made
+    made = put(made, "schedule.services", 1) if made.ranks.size > 1 else made
     made = _with_entries(made, row.entries, row.draft_entries)
     made = beside_tree(made) if row.variant == "chain_as_tree" else made
     validate(made)

@@ -16,9 +16,9 @@ def as_tree(scenario: Scenario) -> Scenario:
 
 
 def pages_as_tree(scenario: Scenario) -> int:
-    """Return the pages with which no request waits for another's, either way."""
+    """Return the pages with which no request waits for another's, either way; one that is refused takes none."""
     tree = as_tree(scenario)
-    return sum(pages_needed(tree, request) for request in tree.requests)
+    return sum(pages_needed(tree, request) for request in tree.requests if request.flaw == "none")
 
 
 def script_as_tree(script: Script) -> Script:

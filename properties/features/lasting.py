@@ -110,7 +110,7 @@ def rejecting(scenario: Scenario) -> Scenario:
 
 
 def forced(scenario: Scenario, plan: RoundPlan, right: int) -> RoundPlan:
-    """Return a round that forces all drafts that a scenario may have, so many of them right; those of a tree are a chain."""
+    """Return a round that forces as many drafts as there may be, so many of them right; those of a tree are a chain."""
     shape = TreeShape(parents=chain(scenario.steps), path=tuple(range(1, right + 1))) if scenario.tree else None
     return replace(plan, num_drafts=scenario.steps, num_correct=right, shape=shape)
 

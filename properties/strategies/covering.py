@@ -19,11 +19,14 @@ from draftproof.properties.strategies.shapes import SIZES
 from draftproof.properties.values.drafts import DRAFT_KINDS_BY_NAME, algorithm
 from draftproof.properties.values.scenario import Scenario
 
-_CANDIDATES, _FEW_CANDIDATES = 8, 3
+_CANDIDATES = 4
 _BASE = 0.03
 """How often a value that meets nothing new is drawn, relative to one that would meet a pair."""
-_SEARCHING = 2
-"""One of this many rows of a draft has no lead, and takes only values that meet something new, where there are any."""
+_SEARCHING = 3
+"""One of this many rows of a draft searches: it has no lead, and takes only what meets something new, if anything does.
+
+Of the draft that is furthest behind in what it alone can meet two of them do.
+"""
 _FEATURES = (3, 6, 8, 10, 12, 25, 25)
 """How many features a row takes at most: some few, so that a failure has few causes, and some all that go together."""
 _QUANTITIES = 3
@@ -52,7 +55,7 @@ _TOGETHER: tuple[tuple[Point, ...], ...] = (
     (_feature("trees"), _feature("sampling")),
     (_feature("trees"), _feature("sampling")),
     (_feature("trees"), _feature("mixed"), _feature("data-parallel")),
-    *((Point("draft", name), _feature("adaptive-steps")) for name in _LOOKUPS * 2),
+    *((Point("draft", name), _feature("adaptive-steps")) for name in _LOOKUPS * 5),
 )
 """Points beside each other on which facts depend that few scenarios would have otherwise, and contracts ask for."""
 LEADS = (*((_feature(name),) for name, one in FEATURES_BY_NAME.items() for _ in range(one.leads)), *_TOGETHER)
@@ -138,6 +141,7 @@ class Array:
                 self._triples[one, other] = both & self._of_one_draft(one, other)
         self._all = self._left()
         self._number, self._has_open_pairs, self._counts_triples = 0, True, False
+        self._dealt = [0] * len(drafts)
 
     def _of_one_draft(self, one: int, other: int) -> int:
         """Return the points that go with a draft with which two others go: a row has one draft."""
@@ -182,37 +186,34 @@ class Array:
         """Return the points of the next row."""
         turn, player = divmod(self._number, len(self._drafts))
         draft = self._drafts[player]
-        searches = turn % _SEARCHING == _SEARCHING - 1 or self._is_behind(draft)
+        searches = turn % _SEARCHING > 1 or (turn % _SEARCHING == 1 and self._is_behind(draft))
         begun = self._begun(1 << draft, self._features) or 1 << draft
-        lead = begun if searches else self._lead(turn - turn // _SEARCHING, player, begun)
+        lead = begun if searches else self._lead(player, begun)
         self._number += 1
         self._counts_triples = searches and not self._has_open_pairs
-        candidates = [
-            self._candidate(draft, lead, 0.0 if searches else _BASE)
-            for _ in range(_FEW_CANDIDATES if self._counts_triples else _CANDIDATES)
-        ]
+        candidates = [self._candidate(draft, lead, 0.0 if searches else _BASE) for _ in range(_CANDIDATES)]
         best = max(candidates, key=self._worth)
         return frozenset(POINTS[place] for place in _places(best))
 
     def _is_behind(self, draft: int) -> bool:
-        """Return whether a draft has the most pairs left that meet beside it and beside no other."""
-        left = [
-            sum((self._pairs[place] & bits).bit_count() for place, bits in enumerate(own)) for own in self._own.values()
-        ]
-        return 0 < max(left) == left[self._drafts.index(draft)]
+        """Return whether of several drafts this has the most pairs left that meet beside it and beside no other."""
+        left = {one: sum(map(int.bit_count, map(operator.and_, self._pairs, own))) for one, own in self._own.items()}
+        return min(left.values()) < max(left.values()) == left[draft]
 
     @cached_property
     def _own(self) -> dict[int, list[int]]:
         """The promised points for each draft and each point that go with both, and of which no other draft has both."""
         beside = {draft: (_beside()[draft] | 1 << draft) & self._promised for draft in self._drafts}
-        return {
-            draft: [
-                own & ~reduce(operator.or_, (bits for other, bits in beside.items() if other != draft and bits >> place & 1), 0)
-                if own >> place & 1 else 0
+        found = dict[int, list[int]]()
+        for draft, own in beside.items():
+            others = [bits for other, bits in beside.items() if other != draft]
+            found[draft] = [
+                own & ~reduce(operator.or_, (bits for bits in others if bits >> place & 1), 0)
+                if own >> place & 1
+                else 0
                 for place in range(len(POINTS))
             ]
-            for draft, own in beside.items()
-        }
+        return found
 
     def meet(self, points: Sequence[Point]) -> None:
         """Take in what a scenario has."""
@@ -237,7 +238,7 @@ class Array:
         cost = 1.0
         for place in places:
             cost *= _COST.get(POINTS[place], 1.0)
-        pairs = sum((self._pairs[place] & bits).bit_count() for place in places)
+        pairs = sum(self._new(bits, place) for place in places)
         triples = sum(
             (self._triples.get((one, other), 0) & bits).bit_count()
             for index, one in enumerate(places)
@@ -245,10 +246,11 @@ class Array:
         )
         return (pairs / cost, triples / cost)
 
-    def _lead(self, turn: int, player: int, begun: int) -> int:
-        """Return the row as it begins: with what all rows of its draft have, and a lead that its draft is dealt."""
+    def _lead(self, player: int, begun: int) -> int:
+        """Return the row as it begins: with what all rows have, and the next lead of its draft."""
         leads = [begun, *filter(None, (self._begun(begun, lead) for lead in LEADS))]
-        block, place = divmod(turn, len(leads))
+        block, place = divmod(self._dealt[player], len(leads))
+        self._dealt[player] += 1
         return SeededChoose(f"{self._name} leads {player} {block}").shuffled(leads)[place]
 
     def _begun(self, bits: int, lead: Sequence[Point]) -> int:
@@ -318,9 +320,14 @@ class Array:
     def _gain(self, bits: int, place: int) -> int:
         """Return how many pairs a point would meet; of a row that searches when all have met, how many triples."""
         if not self._counts_triples:
-            return (self._pairs[place] & bits).bit_count()
+            return self._new(bits, place)
         pairs = ((min(place, other), max(place, other)) for other in _places(bits))
         return sum((self._triples.get(pair, 0) & bits).bit_count() for pair in pairs)
+
+    def _new(self, bits: int, place: int) -> int:
+        """Return how many pairs a point would meet; what no other draft can meet counts three times."""
+        left, own = self._pairs[place] & bits, next(self._own[draft] for draft in self._own if bits >> draft & 1)
+        return left.bit_count() + 2 * (left & own[place]).bit_count()
 
     def _share(self, bits: int, place: int) -> float:
         """Return how often a feature is taken that is allowed beside a row: oftener if it meets something new."""

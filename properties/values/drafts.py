@@ -281,7 +281,7 @@ SPECS: dict[str, type[Draft]] = {spec.__struct_config__.tag: spec for spec in Dr
 
 DraftSet = Algorithm | Literal["all"]
 DRAFT_SETS: tuple[DraftSet, ...] = (*ALGORITHMS, "all")
-CHECK_EXAMPLES = 34 * len(ALGORITHMS)
+CHECK_EXAMPLES = 35 * len(ALGORITHMS)
 """Scenarios of a check of all drafts: of fewer some contract most likely says INCONCLUSIVE."""
 
 

@@ -25,6 +25,7 @@ from draftproof.properties.strategies import scenarios as strategies
 from draftproof.properties.strategies.cost import cost_of
 from draftproof.properties.strategies.covering import LEADS, Array
 from draftproof.properties.strategies.drawn import scenarios
+from draftproof.properties.strategies.quantities import work_of
 from draftproof.properties.strategies.rows import CHOSEN, PROMISED, ArrayRow, Point, points_of
 from draftproof.properties.strategies.scenarios import Listed
 from draftproof.properties.strategies.shapes import SHAPES, SIZES
@@ -37,7 +38,7 @@ from tests.named import named
 from tests.properties.facts import each, needing
 from tests.properties.lists import listed
 
-RECORDED = (77, "2f37ce157867016f0ec1cf4b4bea045ba5c2160ef283942b76a66d3e492be72e")
+RECORDED = (78, "dfa68b785efe3aed641ec63f82900b5301b20a698e6f256b6fd33bac0f647834")
 """A version of the strategies, and the fingerprint of what it generates."""
 SOON = 160
 """Scenarios of one draft in which every promised pair meets."""
@@ -260,6 +261,15 @@ def test_sizes_are_pairwise_distinct_in_most_models() -> None:
 def test_what_contracts_ask_for_beside_each_other_comes_in_every_list(lead: tuple[Point, ...]) -> None:
     least = 8 if len(lead) == 2 else 1
     assert sum(set(lead) <= set(points_of(one.scenario)) for one in listed(0)) >= least
+
+
+def test_a_row_is_made_smaller_until_it_can_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strategies, "MOST_WORK", 150.0)
+    made = list(strategies.listed(5, 24, ALGORITHMS))
+    assert max(work_of(one.scenario) for one in made) <= 150.0
+    monkeypatch.setattr(strategies, "MOST_WORK", 0.0)
+    with pytest.raises(AssertionError, match=r"no scenario of ArrayRow\(.*size='small'.* can be run"):
+        strategies.generate(5, 1)
 
 
 def test_of_scenarios_that_meet_the_same_the_cheapest_comes_but_some_are_as_they_come() -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from draftproof.fuzz.campaign.finding_rows import finding_of
 from draftproof.fuzz.campaign.rundir import RunDir
-from draftproof.fuzz.campaign.schema import DATABASE_VERSION, QueuedScenario
+from draftproof.fuzz.campaign.schema import DATABASE_VERSION, CampaignFinding, QueuedScenario
 from draftproof.fuzz.campaign.settings import (
     CampaignError,
     CampaignLimits,
@@ -120,13 +121,38 @@ def test_a_passing_scenario_is_let_go_of_and_a_failing_one_kept(tmp_path: Path):
     assert store.scenario(1) == SCENARIOS[1]
 
 
-def test_an_answer_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    store = filled(tmp_path / "one.sqlite", [0])
-    before = {table: rows(store.path, table) for table in (*TABLES, "scenarios")}
-    monkeypatch.setattr(Store, "_hit", lambda own, *_: own._db.execute("INSERT INTO nowhere VALUES(1)"))
-    with pytest.raises(sqlite3.OperationalError, match="nowhere"):
-        take(store, 1)
-    assert {table: rows(store.path, table) for table in (*TABLES, "scenarios")} == before
+def other(identity: str) -> CampaignFinding:
+    found = finding_of(answer_to(1), SCENARIOS[1], 1, 1.0)
+    assert found is not None
+    return msgspec.structs.replace(found, identity=identity)
+
+
+WRITES: dict[str, tuple[str, Callable[[Store], object]]] = {
+    "queue": ("campaign WHEN NEW.key = 'begin'", lambda store: store.queue(1, [waiting()[0]._replace(number=12)])),
+    "done": ("findings", lambda store: take(store, 1)),
+    "compared": ("findings", lambda store: store.compared(0, other("new"))),
+    "keep": ("findings WHEN NEW.identity = 'second'", lambda store: store.keep(other("first"), other("second"))),
+    "keep_facts": ("campaign WHEN NEW.key = 'second'", lambda store: store.keep_facts(first=1, second=2)),
+}
+"""What a method writes last, and a call of it."""
+
+
+@pytest.mark.parametrize("method", WRITES)
+def test_what_is_written_is_there_whole_or_not_at_all(tmp_path: Path, method: str):
+    last, write = WRITES[method]
+    store = filled(tmp_path / "one.sqlite", [])
+    store.done(answer_to(0), 1.0, sign="sign")
+    tables = (*TABLES, "scenarios", "texts", "campaign")
+    before = {table: rows(store.path, table) for table in tables}
+    with closing(sqlite3.connect(store.path)) as db:
+        db.execute(f"CREATE TRIGGER no BEFORE INSERT ON {last} BEGIN SELECT RAISE(ABORT, 'no more'); END")
+    with pytest.raises(sqlite3.IntegrityError, match="no more"):
+        write(store)
+    assert {table: rows(store.path, table) for table in tables} == before
+    with closing(sqlite3.connect(store.path)) as db:
+        db.execute("DROP TRIGGER no")
+    write(store)
+    assert {table: rows(store.path, table) for table in tables} != before, "another process sees it at once"
 
 
 def test_a_full_disk_is_an_error_that_changes_nothing(tmp_path: Path):

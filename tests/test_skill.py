@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from draftproof.cli.app import run
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 from tests.checkpoints import tiny_llama
 from tests.test_action import ENGINE
@@ -78,7 +79,13 @@ LOG = """{"request": 0, "prompt": [1, 2, 3, 1, 2], "max_tokens": 3}
 
 
 def log(folder: Path) -> None:
-    (folder / "LOG.jsonl").write_text(LOG)
+    for name in ("LOG", "BEFORE", "AFTER"):
+        (folder / f"{name}.jsonl").write_text(LOG)
+
+
+def golden(folder: Path) -> None:
+    where = ["--log", str(folder / "LOG.jsonl"), "--name", "any", "--mode", "thinking_off"]
+    assert run(["golden", "write", str(folder / "GOLDEN.yaml"), *where]) == 0
 
 
 def engine(folder: Path) -> None:
@@ -97,7 +104,7 @@ NOT_HERE = "check --model DIR --subject openai"
 
 def test_commands_do_what_it_says(tmp_path: Path, warm: Warm):
     """One after another in a folder: with an engine that is wrong, a log that is wrong, a tiny checkpoint."""
-    prepare: list[Callable[[Path], object]] = [engine, kernels, log, lambda folder: tiny_llama(folder / "DIR")]
+    prepare: list[Callable[[Path], object]] = [engine, kernels, log, golden, lambda folder: tiny_llama(folder / "DIR")]
     for one in prepare:
         one(tmp_path)
     ended = {}

@@ -107,7 +107,8 @@ def test_scenarios_are_timed_by_parts(warm: Warm, tmp_path: Path) -> None:
     benchmark(warm, "scenarios", *options, "--json", str(tmp_path / "rate.json"), "--history", str(kept))
     rows = {row["part"]: row for row in json.loads((tmp_path / "rate.json").read_text())["rows"]}
     assert rows.keys() >= {"generate", "engine", "engine: record", "reference: solve", "judge", "all"}
-    assert rows["engine"]["calls"] >= 1
+    # Of scenarios with ranks other processes run the engine.
+    assert rows["engine"]["calls"] > 0
     assert abs(sum(row["share"] for row in rows.values()) - 2) < 1e-9
     (run,) = history(kept)
     assert (run.benchmark, run.label, run.options) == ("scenarios", "mine", ("scenarios 2", "seed 5"))

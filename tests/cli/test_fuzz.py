@@ -204,8 +204,8 @@ def test_a_fault_is_one_finding_and_the_campaign_goes_on(tmp_path: Path, capsys)
     assert (Path(found["case"]).parent / "timeline.json").exists()
     # Healthy again, as nothing of the fault is in the installed engine; the campaign keeps its own copy.
     assert run(["replay", found["case"]]) == 0
-    assert run([*common, "--examples", "6"]) == 1
-    assert [number for number, _ in states(folder)] == list(range(6))
+    assert run([*common, "--examples", "12"]) == 1
+    assert [number for number, _ in states(folder)] == list(range(12))
     (again,) = report(path)["findings"]
     assert (again["identity"], again["state"]) == (found["identity"], "confirmed")
     assert again["hits"] > found["hits"]

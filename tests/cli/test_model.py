@@ -31,6 +31,7 @@ OF_STATES = {
     "commit.pending",
     "commit.checkpoint",
     "commit.final",
+    "commit.cached",
     "state.ownership",
     "state.balance",
     "state.bounds",
@@ -42,7 +43,14 @@ OF_OTHER_DRAFTS = {"block.ids", "block.positions", "block.visible", "block.propo
     "chain.hidden",
 }
 OF_PROBES = {"schedule.aborted", "variant.alone", "variant.chain_as_tree", "accept.prompt_logprobs"}
-OF_PROBES |= {"schedule.token_budget", "output.ends", "launch.packed", "variant.unmixed", "draft.weights"}
+OF_PROBES |= {
+    "schedule.token_budget",
+    "output.ends",
+    "output.refused",
+    "launch.packed",
+    "variant.unmixed",
+    "draft.weights",
+}
 OF_PROBES |= {f"overlap.{name}" for name in ("buffers", "discarded", "pages", "schedule")} | {"variant.unoverlapped"}
 OF_PROBES |= {"rank.collectives", "rank.idle", "tensor.collectives", "tensor.decisions"}
 OF_PROBES |= {f"disaggregation.{name}" for name in ("committed", "engines", "entries", "hidden", "schedule", "state")}

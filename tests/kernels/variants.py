@@ -32,8 +32,8 @@ def only_noted(self: Any, *args: object, grid: object, warmup: bool, **options: 
 def launched_too(library: Any, name: str, kernel: Any, key: str = "", **more: Any) -> None:
     """Register a kernel of the CPU that launches Triton's behind it."""
     if library.ns == "draftproof" and key == "CPU":
-        (eager,) = (cell.cell_contents for cell in kernel.__closure__ if callable(cell.cell_contents))
-        kernel = _both(kernel, eager.__module__.replace(".eager_", ".triton_"), name)
+        own = kernel.__self__
+        own.host = _both(own.host, own.host.__module__.replace(".eager_", ".triton_"), name)
     IMPL(library, name, kernel, key, **more)
 
 

@@ -6,6 +6,7 @@ import statistics
 from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import timing
@@ -110,8 +111,8 @@ def profile(given: Namespace) -> Iterator[dict[str, Any]]:
     for _ in range(3):
         loop.step()
     kind = torch.profiler.ProfilerActivity.CUDA if cuda else torch.profiler.ProfilerActivity.CPU
-    # In a mode of torch kernels of the CPU, too, go by its dispatcher, which the profiler sees.
-    with torch.profiler.profile(activities=[kind]) as ran, BaseTorchFunctionMode():
+    # In a mode of torch kernels of the CPU go by its dispatcher, too, which the profiler sees.
+    with torch.profiler.profile(activities=[kind]) as ran, nullcontext() if cuda else BaseTorchFunctionMode():
         loop.step()
         timing.synchronize(of.device)
     events = sorted(timing.kernels(ran) if cuda else ran.events(), key=lambda event: event.time_range.start)

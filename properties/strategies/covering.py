@@ -97,11 +97,15 @@ def _with_needed() -> tuple[int, ...]:
 def _against() -> tuple[int, ...]:
     """Return for each point the bits of those that are not allowed beside it, or beside one that it needs."""
     others = [~(bits | 1 << place) for place, bits in enumerate(_beside())]
-    return tuple(reduce(operator.or_, (others[one] for one in _places(own))) for own in _with_needed())
+    return tuple(_union(others[one] for one in _places(own)) for own in _with_needed())
 
 
 def _bits(points: Iterable[Point]) -> int:
     return sum(1 << _ORDER[point] for point in points)
+
+
+def _union(some: Iterable[int]) -> int:
+    return reduce(operator.or_, some, 0)
 
 
 def _places(bits: int) -> Iterator[int]:
@@ -123,33 +127,22 @@ class Array:
         """Take the seed as a name, and points that are to come up in no row."""
         self._name, self._choose = name, SeededChoose(name)
         self._features = [point for point in map(_feature, features) if point in _ORDER]
-        self._drafts = [_ORDER[Point("draft", draft)] for draft in drafts]
-        beside = _beside()
-        of_drafts = 0
-        for draft in self._drafts:
-            of_drafts |= beside[draft] | 1 << draft
-        self._usable = of_drafts & ~_bits(without)
-        for place, point in enumerate(POINTS):
-            if point.dimension == "draft" and place not in self._drafts:
-                self._usable &= ~(1 << place)
+        beside, places = _beside(), [_ORDER[Point("draft", draft)] for draft in drafts]
+        self._drafts = {draft: beside[draft] | 1 << draft for draft in places}
+        self._usable = _union(self._drafts.values()) & ~_bits(without)
         self._pairs = [beside[place] & self._usable if self._usable >> place & 1 else 0 for place in range(len(POINTS))]
         self._promised = _bits(PROMISED) & self._usable
         self._triples: dict[tuple[int, int], int] = {}
         for one in _places(self._promised):
             for other in _places(self._pairs[one] & self._promised & -(1 << one + 1)):
                 both = self._pairs[one] & self._pairs[other] & self._promised
-                self._triples[one, other] = both & self._of_one_draft(one, other)
+                # A row has one draft.
+                self._triples[one, other] = both & _union(
+                    own for own in self._drafts.values() if own >> one & own >> other & 1
+                )
         self._all = self._left()
         self._number, self._has_open_pairs, self._counts_triples = 0, True, False
         self._dealt = [0] * len(drafts)
-
-    def _of_one_draft(self, one: int, other: int) -> int:
-        """Return the points that go with a draft with which two others go: a row has one draft."""
-        found = 0
-        for draft in self._drafts:
-            own = _beside()[draft] | 1 << draft
-            found |= own if own >> one & own >> other & 1 else 0
-        return found
 
     @property
     def met(self) -> Met:
@@ -185,7 +178,7 @@ class Array:
     def next(self) -> frozenset[Point]:
         """Return the points of the next row."""
         turn, player = divmod(self._number, len(self._drafts))
-        draft = self._drafts[player]
+        draft = list(self._drafts)[player]
         searches = turn % _SEARCHING > 1 or (turn % _SEARCHING == 1 and self._is_behind(draft))
         begun = self._begun(1 << draft, self._features) or 1 << draft
         lead = begun if searches else self._lead(player, begun)
@@ -203,16 +196,11 @@ class Array:
     @cached_property
     def _own(self) -> dict[int, list[int]]:
         """The promised points for each draft and each point that go with both, and of which no other draft has both."""
-        beside = {draft: (_beside()[draft] | 1 << draft) & self._promised for draft in self._drafts}
-        found = dict[int, list[int]]()
+        found, beside = dict[int, list[int]](), {draft: own & self._promised for draft, own in self._drafts.items()}
         for draft, own in beside.items():
             others = [bits for other, bits in beside.items() if other != draft]
-            found[draft] = [
-                own & ~reduce(operator.or_, (bits for bits in others if bits >> place & 1), 0)
-                if own >> place & 1
-                else 0
-                for place in range(len(POINTS))
-            ]
+            beyond = [_union(bits for bits in others if bits >> place & 1) for place in range(len(POINTS))]
+            found[draft] = [own & ~bits if own >> place & 1 else 0 for place, bits in enumerate(beyond)]
         return found
 
     def meet(self, points: Sequence[Point]) -> None:
@@ -280,8 +268,9 @@ class Array:
 
     def _with_new(self, draft: int, bits: int) -> int:
         """Add a pair that has not met and goes with this draft, so that what is rare comes up as well."""
-        left = [place for place in _places(_beside()[draft] & self._usable) if self._open(draft, place)]
-        left = [place for place in left if self._fits(bits, place)]
+        left = [
+            one for one in _places(_beside()[draft] & self._usable) if self._open(draft, one) and self._fits(bits, one)
+        ]
         if not left:
             return self._with_triple(bits) if self._counts_triples else bits
         first = self._choose.one_of(left)
@@ -305,9 +294,7 @@ class Array:
 
     def _open(self, draft: int, place: int) -> int:
         """Return the points beside one and a draft that it has not met."""
-        return (
-            self._pairs[place] & (_beside()[draft] | 1 << draft) & self._promised if self._promised >> place & 1 else 0
-        )
+        return self._pairs[place] & self._drafts[draft] & self._promised if self._promised >> place & 1 else 0
 
     def _with(self, bits: int, place: int) -> int:
         """Return the row with a point, and with those that it needs."""
@@ -349,11 +336,9 @@ class Array:
     def _with_quantities(self, bits: int) -> int:
         """Return the row with a few quantities, those that meet most first."""
         free = [place for place in _places(self._usable) if POINTS[place].dimension == "quantity"]
-        free = [place for place in self._choose.shuffled(free) if self._fits(bits, place) and self._has(bits, place)]
+        free = [place for place in self._choose.shuffled(free) if self._fits(bits, place)]
+        free = [place for place in free if not _with_needed()[place] & ~(bits | 1 << place)]
         free.sort(key=lambda place: -(self._pairs[place] & bits).bit_count())
         for place in free[: self._choose.integer(1, _QUANTITIES)]:
             bits |= 1 << place
         return bits
-
-    def _has(self, bits: int, place: int) -> bool:
-        return all(bits >> _ORDER[needed] & 1 for needed in needed_by(POINTS[place]))

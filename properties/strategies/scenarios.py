@@ -107,12 +107,9 @@ def _chosen(name: str, number: int, row: ArrayRow, array: Array) -> tuple[Scenar
     drawn = [_made(f"{name} {one}", row) for one in range(count)]
     if is_first:
         return max(drawn, key=lambda made: work_of(made[0]))
-    return min(drawn, key=lambda made: (*_missed(made[0], array), cost_of(made[0])))
-
-
-def _missed(scenario: Scenario, array: Array) -> tuple[int, int]:
-    """Return how many new pairs and how many features a scenario has, as numbers that are less for more."""
-    return -array.new_pairs(points_of(scenario)), -len(features_of(scenario))
+    return min(
+        drawn, key=lambda made: (-array.new_pairs(points_of(made[0])), -len(features_of(made[0])), cost_of(made[0]))
+    )
 
 
 def _made(name: str, row: ArrayRow) -> tuple[Scenario, ArrayRow]:

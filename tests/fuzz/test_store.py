@@ -121,6 +121,16 @@ def test_a_passing_scenario_is_let_go_of_and_a_failing_one_kept(tmp_path: Path):
     assert store.scenario(1) == SCENARIOS[1]
 
 
+def test_an_answer_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store = filled(tmp_path / "one.sqlite", [0])
+    before = {table: rows(store.path, table) for table in (*TABLES, "scenarios")}
+    monkeypatch.setattr(Store, "_hit", lambda own, *_: own._db.execute("INSERT INTO nowhere VALUES(1)"))
+    with pytest.raises(sqlite3.OperationalError, match="nowhere"):
+        take(store, 1)
+    assert {table: rows(store.path, table) for table in (*TABLES, "scenarios")} == before
+    assert not store._db.in_transaction
+
+
 def other(identity: str) -> CampaignFinding:
     found = finding_of(answer_to(1), SCENARIOS[1], 1, 1.0)
     assert found is not None

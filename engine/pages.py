@@ -2,9 +2,7 @@
 
 Page 0 in a column of a live request stands for a page that no window reaches any more: it has been freed.
 
-`P` page size in slots; position p of a request lies in page table[row, p
-
-P], slot page * P + p % P.
+`P` page size in slots; position p of a request lies in page `table[row, p // P]`, slot page * P + p % P.
 """
 
 from __future__ import annotations

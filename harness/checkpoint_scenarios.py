@@ -41,7 +41,6 @@ from draftproof.properties.values.fp8 import draft_keeps
 from draftproof.properties.values.grammar import end_token
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import VARIANTS, Checkpoint, Graphs, Request, Scenario, States, Variant
-from draftproof.properties.variants import NEED_SIZES
 from draftproof.reference.build import build
 from draftproof.reference.memo import Memo
 
@@ -259,7 +258,7 @@ def _exchange(
     if begins is not None:
         requests = tuple(_beginning(request, begins, model.vocab) for request in requests)
     graphs = scenario.graphs
-    if variant in NEED_SIZES and not graphs.sizes:
+    if variant in ("graph_vs_eager", "other_batches") and not graphs.sizes:
         graphs = Graphs(sizes=(scenario.schedule.max_batch,))
     return validate(msgspec.structs.replace(scenario, model=model, requests=requests, graphs=graphs, variant=variant))
 

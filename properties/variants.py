@@ -1,6 +1,6 @@
 """Legal perturbations of a scenario: what changes, and which observations must not.
 
-Every variant runs the same script. `graph_vs_eager` and `padded_vs_exact` compare with a fresh eager run.
+Every variant runs the same script. `graph_vs_eager` compares with a fresh eager run.
 """
 
 from __future__ import annotations
@@ -20,14 +20,10 @@ from draftproof.properties.values.served_alone import served_alone
 _OTHER = {"snapshot": "replay", "replay": "snapshot"}
 _VARIED: dict[str, Callable[[Scenario], Scenario]] = {
     "graph_vs_eager": lambda s: put_in(s, "graphs", capture=False),
-    "padded_vs_exact": lambda s: put_in(s, "graphs", sizes=(), tokens=()),
-    # Every other row seed reverses the order of the one below it.
-    "rows_permuted": lambda s: put_in(s, "schedule", row_seed=s.schedule.row_seed ^ 1),
-    "pages_permuted": lambda s: put_in(s, "memory", page_seed=s.memory.page_seed + 1),
-    "other_poison": lambda s: put_in(s, "memory", poison=1 - s.memory.poison),
-    # Every batch that fitted one size runs in another, with more padding.
-    "other_bucket": lambda s: put_in(
-        s,
+    "other_memory": lambda s: put_in(s, "memory", page_seed=s.memory.page_seed + 1, poison=1 - s.memory.poison),
+    # Every other row seed reverses the order of the one below it; a batch that fitted one size runs in another.
+    "other_batches": lambda s: put_in(
+        put_in(s, "schedule", row_seed=s.schedule.row_seed ^ 1),
         "graphs",
         sizes=tuple(size + 1 for size in s.graphs.sizes),
         tokens=tuple(size + 1 for size in s.graphs.tokens),
@@ -70,12 +66,9 @@ _OF_REQUESTS = frozenset(
 _OF_OTHERS = TREE_CHANNELS | {"propose.match", "verify.allowed", "commit.allowed", "commit.final", "commit.unfolded"}
 _CHANGED: dict[Variant, frozenset[str]] = {
     "graph_vs_eager": _SIZED | {"verify.packed"},
-    "padded_vs_exact": _SIZED | {"verify.packed"},
     "unmixed": _LAUNCHED | TREE_CHANNELS | DISAGGREGATION_CHANNELS | OVERLAP_CHANNELS,
-    "rows_permuted": _PLACED,
-    "pages_permuted": _PLACED,
-    "other_poison": frozenset(),
-    "other_bucket": _SIZED | {"verify.packed"},
+    "other_memory": _PLACED,
+    "other_batches": _PLACED | _SIZED | {"verify.packed"},
     "taps_off": TAPPED | {"config.index_bytes"},
     "other_commit": _COMMITTED,
     "chain_as_tree": _OF_ONE,
@@ -83,8 +76,6 @@ _CHANGED: dict[Variant, frozenset[str]] = {
     "unoverlapped": frozenset(CHANNELS) - (_OF_REQUESTS - _OF_OTHERS) | {"accept.returned"},
 }
 
-NEED_SIZES: frozenset[Variant] = frozenset({"graph_vs_eager", "padded_vs_exact", "other_bucket"})
-"""Variants of graphs and captured sizes: without any they are the base run again."""
 _NEEDED: dict[Variant, str] = {"other_commit": "hybrid", "unmixed": "mixed", "unoverlapped": "overlap"}
 
 
@@ -100,7 +91,7 @@ def needed_by_variant(variant: Variant) -> str:
     return _NEEDED.get(variant, "")
 
 
-RESHAPED: frozenset[Variant] = frozenset({"padded_vs_exact", "other_bucket", "rows_permuted", "other_commit"})
+RESHAPED: frozenset[Variant] = frozenset({"other_batches", "other_commit"})
 """Variants in which batches have other shapes, or sums another order: floats of a real model round otherwise."""
 
 

@@ -28,7 +28,7 @@ from draftproof.properties.values.observed import (
 )
 from draftproof.properties.values.scenario import VARIANTS, Variant
 from draftproof.properties.values.trace import Key, Trace
-from draftproof.properties.variants import NEED_SIZES, RESHAPED, unchanged
+from draftproof.properties.variants import RESHAPED, unchanged
 
 Values = Mapping[Key, Datum]
 
@@ -103,7 +103,7 @@ def _unoverlapped(evidence: Evidence) -> Differences:
         yield first_divergence("variant.unoverlapped", channel, expected, got)
 
 
-_OF_OTHER_LAUNCHES = ("graph_vs_eager", "padded_vs_exact", "unmixed")
+_OF_OTHER_LAUNCHES = ("graph_vs_eager", "unmixed")
 """Variants whose run may show no slots: taps see those of verify, in a launch that runs or that is captured."""
 _STEPS = tuple(f"draft.step.{name}" for name in ("ids", "positions", "slots", "hidden_in"))
 
@@ -132,10 +132,10 @@ def _rounded(channel: str, evidence: Evidence) -> bool:
 
 def _comparable(variant: Variant, channel: str, trace: Trace, evidence: Evidence) -> Values:
     """Return a channel without what the variant changes: captured sizes, places in the batch, what capture wrote."""
-    if channel == "round.rows" and (variant in NEED_SIZES or variant == "unmixed"):
+    if channel == "round.rows" and variant in ("graph_vs_eager", "unmixed"):
         return {key: replace(row, size=0) for key, row in trace.typed(channel, BatchRow).items()}
-    if channel == "round.rows" and variant == "rows_permuted":
-        return {key: replace(row, place=0) for key, row in trace.typed(channel, BatchRow).items()}
+    if channel == "round.rows" and variant == "other_batches":
+        return {key: replace(row, place=0, size=0) for key, row in trace.typed(channel, BatchRow).items()}
     if channel == "commit.written":
         return _written(trace, evidence.page_size)
     if channel == "config.index_bytes" and variant in _OF_OTHER_LAUNCHES and not _show_slots(evidence):
@@ -202,12 +202,9 @@ _CITES: Mapping[Variant, str] = {
     "unmixed": "S-MIXED-6",
     "unoverlapped": "S-OVERLAP-8",
     "graph_vs_eager": "S-BATCH-3",
-    "other_bucket": "S-BATCH-2",
+    "other_batches": "S-BATCH-2, S-BATCH-5",
     "other_commit": "S-STATE-3",
-    "other_poison": "S-BATCH-5",
-    "padded_vs_exact": "S-BATCH-2",
-    "pages_permuted": "S-BATCH-5",
-    "rows_permuted": "S-BATCH-5",
+    "other_memory": "S-BATCH-5",
     "chain_as_tree": "S-TREE-14",
     "taps_off": "S-TRACE-7",
 }

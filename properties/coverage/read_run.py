@@ -15,7 +15,7 @@ from draftproof.properties.evidence.tolerances import is_right_token
 from draftproof.properties.values.observed import LaunchKind
 
 # Variants that must show in a channel: rows and pages that did not move prove nothing.
-_SHOWN_IN = {"rows_permuted": "round.rows", "pages_permuted": "round.table"}
+_SHOWN_IN = {"other_batches": "round.rows", "other_memory": "round.table"}
 
 
 _NOTED_BY = (read_token_budget, read_mixed, read_overlap, rank_counts, tensor_counts)

@@ -44,11 +44,8 @@ RUN_FACTS = (
     _run("ties", lambda run: run.ties),
     _run("token_ties", lambda run: run.token_ties),
     variant("graph_vs_eager"),
-    variant("padded_vs_exact"),
-    variant("rows_permuted", channels="round.rows"),
-    variant("pages_permuted", channels="round.table"),
-    variant("other_poison"),
-    variant("other_bucket"),
+    variant("other_memory", channels="round.table"),
+    variant("other_batches", channels="round.rows"),
     variant("taps_off"),
     variant("alone", real=False),
     _chain(

@@ -159,7 +159,6 @@ _FACTS = (
 FEATURE = Feature(
     name="adaptive-steps",
     not_compared=dict.fromkeys(("alone", "unoverlapped"), ROUNDS_OF_ITS_SCHEDULE),
-    leads=1,
     weight=0.3,
     what="a controller changes the step count from round to round",
     has=field_is_not("adaptive_steps", None),

@@ -90,7 +90,6 @@ _FACTS = (
 FEATURE = Feature(
     name="disaggregation",
     not_compared={"alone": "two engines serve no request alone"},
-    leads=2,
     what="one engine runs prompts and transfers requests to one that decodes",
     has=field_is_not("schedule.disaggregation", False),
     without=field_put("schedule.disaggregation", False),

@@ -8,7 +8,6 @@ from draftproof.properties.features.feature import ROUNDS_OF_ITS_SCHEDULE, Featu
 FEATURE = Feature(
     name="draft-batch",
     not_compared=dict.fromkeys(("alone", "unoverlapped"), ROUNDS_OF_ITS_SCHEDULE),
-    leads=1,
     weight=0.15,
     what="batches above a number of rows get no drafts",
     has=field_is_not("schedule.draft_batch", 0),

@@ -43,7 +43,7 @@ class Feature:
     others cannot. It is `of_probes` if it is not defined for a checkpoint; what is `of_model` is chosen with the
     model, and no subject lacks it. `facts` are what can happen where it is, and `lacks` names others that scenarios
     with it never reach. `weight` is the share of rows that have it where nothing else decides: lower for what
-    leaves others less to do. What leaves room for few others `leads` rows, so often in a round of all leads.
+    leaves others less to do.
     `not_compared` names variants (variants.py) whose two runs differ beside it, each with the reason.
     """
 
@@ -66,7 +66,6 @@ class Feature:
     facts: tuple[Fact, ...] = ()
     lacks: tuple[str, ...] = ()
     weight: float = 0.6
-    leads: int = 0
 
 
 def field_is_not(path: str, off: object) -> Callable[[Scenario], bool]:

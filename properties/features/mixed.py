@@ -128,7 +128,6 @@ _FACTS = (
 
 FEATURE = Feature(
     name="mixed",
-    leads=1,
     weight=0.35,
     what="chunks of prompts and verify rows share a launch",
     has=field_is_not("schedule.mixed", False),

@@ -202,7 +202,6 @@ FEATURE = Feature(
         "chain_as_tree": "near a limit a tree has pages for all columns that it may come to need",
         "unmixed": "a host waits before a step that mixes chunks and rounds, and for others less often",
     },
-    leads=1,
     what="the host plans a step while the one before runs",
     has=field_is_not("schedule.overlap", ()),
     without=field_put("schedule.overlap", (), variant="unoverlapped"),

@@ -149,7 +149,6 @@ _FACTS = (
 
 FEATURE = Feature(
     name="preemption",
-    leads=1,
     not_compared={
         "unoverlapped": ROUNDS_OF_ITS_SCHEDULE,
         "chain_as_tree": "it is compared where no request waits for pages",

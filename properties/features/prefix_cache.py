@@ -206,7 +206,6 @@ FEATURE = Feature(
         "chain_as_tree": "trees leave a cache fewer pages",
         "unoverlapped": "what a cache serves goes by when the host knows results",
     },
-    leads=1,
     weight=0.4,
     what="pages are kept for requests that begin with the same tokens",
     has=field_is_not("schedule.prefix_cache", False),

@@ -58,7 +58,6 @@ _FACTS = (
 
 FEATURE = Feature(
     name="token-budget",
-    leads=1,
     not_compared={
         **dict.fromkeys(("alone", "unoverlapped"), ROUNDS_OF_ITS_SCHEDULE),
         "chain_as_tree": "a tree is not cut to the tokens that are left",

@@ -233,7 +233,6 @@ _FACTS = (
 FEATURE = Feature(
     name="trees",
     not_compared={"chain_as_tree": "its drafts are trees already"},
-    leads=5,
     what="drafts are trees",
     has=field_is_not("tree", None),
     without=without_tree,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache, partial, reduce
+from itertools import combinations
 
 from draftproof.properties.choose import SeededChoose
 from draftproof.properties.features import FEATURES_BY_NAME
@@ -20,13 +21,6 @@ from draftproof.properties.values.drafts import DRAFT_KINDS_BY_NAME, algorithm
 from draftproof.properties.values.scenario import Scenario
 
 _CANDIDATES = 4
-_BASE = 0.03
-"""How often a value that meets nothing new is drawn, relative to one that would meet a pair."""
-_SEARCHING = 3
-"""One of this many rows of a draft searches: it has no lead, and takes only what meets something new, if anything does.
-
-Of the draft that is furthest behind in what it alone can meet two of them do.
-"""
 _FEATURES = (3, 6, 8, 10, 12, 25, 25)
 """How many features a row takes at most: some few, so that a failure has few causes, and some all that go together."""
 _QUANTITIES = 3
@@ -44,22 +38,22 @@ _ORDER = {point: place for place, point in enumerate(POINTS)}
 _WEIGHT = {Point(dimension, value): weight for dimension, of in DIMENSIONS.items() for value, weight in of.items()}
 _LOOKUPS = [name for name, kind in DRAFT_KINDS_BY_NAME.items() if kind.proposes == "lookup"]
 _ALONE = Point("variant", "alone")
-_TOGETHER: tuple[tuple[Point, ...], ...] = (
-    (_ALONE, _feature("prefix-cache")),
-    (_ALONE, _feature("preemption")),
-    (_feature("preemption"), _feature("stop-sequences")),
-    (_feature("preemption"), _feature("data-parallel")),
-    (_feature("prefix-cache"), _feature("aborts")),
-    (_feature("stop-sequences"), _feature("min-tokens")),
-    (_feature("overlap"), _feature("aborts")),
-    (_feature("trees"), _feature("sampling")),
-    (_feature("trees"), _feature("sampling")),
-    (_feature("trees"), _feature("mixed"), _feature("data-parallel")),
-    *((Point("draft", name), _feature("adaptive-steps")) for name in _LOOKUPS * 5),
-)
-"""Points beside each other on which facts depend that few scenarios would have otherwise, and contracts ask for."""
-LEADS = (*((_feature(name),) for name, one in FEATURES_BY_NAME.items() for _ in range(one.leads)), *_TOGETHER)
-"""What rows begin with in turn, or with none: features that leave room for few others, each as often as it leads."""
+LEADS: dict[tuple[Point, ...], float] = {
+    (_ALONE, _feature("prefix-cache")): 0.05,
+    (_ALONE, _feature("preemption")): 0.05,
+    (_feature("preemption"), _feature("stop-sequences")): 0.05,
+    (_feature("preemption"), _feature("data-parallel")): 0.05,
+    (_feature("prefix-cache"), _feature("aborts")): 0.05,
+    (_feature("stop-sequences"), _feature("min-tokens")): 0.05,
+    (_feature("overlap"), _feature("aborts")): 0.05,
+    (_feature("trees"), _feature("sampling")): 0.08,
+    (_feature("trees"), _feature("mixed"), _feature("data-parallel")): 0.01,
+    **{(Point("draft", name), _feature("adaptive-steps")): 0.05 for name in _LOOKUPS},
+}
+"""Points beside each other on which facts depend that contracts ask for, and in how many of all scenarios they come.
+
+A row begins with those that are furthest behind that.
+"""
 
 
 class Met(Value, frozen=True):
@@ -126,7 +120,7 @@ class Array:
     ) -> None:
         """Take the seed as a name, and points that are to come up in no row."""
         self._name, self._choose = name, SeededChoose(name)
-        self._features = [point for point in map(_feature, features) if point in _ORDER]
+        self._features = _bits(point for point in map(_feature, features) if point in _ORDER)
         beside, places = _beside(), [_ORDER[Point("draft", draft)] for draft in drafts]
         self._drafts = {draft: beside[draft] | 1 << draft for draft in places}
         self._usable = _union(self._drafts.values()) & ~_bits(without)
@@ -141,8 +135,8 @@ class Array:
                     own for own in self._drafts.values() if own >> one & own >> other & 1
                 )
         self._all = self._left()
-        self._number, self._has_open_pairs, self._counts_triples = 0, True, False
-        self._dealt = [0] * len(drafts)
+        self._number, self._has_open_pairs = 0, True
+        self._came = dict.fromkeys(LEADS, 0)
 
     @property
     def met(self) -> Met:
@@ -177,14 +171,10 @@ class Array:
 
     def next(self) -> frozenset[Point]:
         """Return the points of the next row."""
-        turn, player = divmod(self._number, len(self._drafts))
-        draft = list(self._drafts)[player]
-        searches = turn % _SEARCHING > 1 or (turn % _SEARCHING == 1 and self._is_behind(draft))
-        begun = self._begun(1 << draft, self._features) or 1 << draft
-        lead = begun if searches else self._lead(player, begun)
+        draft = list(self._drafts)[self._number % len(self._drafts)]
+        begun = self._lead(draft, self._begun(1 << draft, self._features) or 1 << draft)
         self._number += 1
-        self._counts_triples = searches and not self._has_open_pairs
-        candidates = [self._candidate(draft, lead, 0.0 if searches else _BASE) for _ in range(_CANDIDATES)]
+        candidates = [self._candidate(draft, begun) for _ in range(_CANDIDATES)]
         best = max(candidates, key=self._worth)
         return frozenset(POINTS[place] for place in _places(best))
 
@@ -206,14 +196,14 @@ class Array:
     def meet(self, points: Sequence[Point]) -> None:
         """Take in what a scenario has."""
         bits = _bits(points)
+        for lead in LEADS:
+            self._came[lead] += not _bits(lead) & ~bits
         for place in _places(bits):
             self._pairs[place] &= ~bits
         self._has_open_pairs = any(self._pairs[place] & self._promised for place in _places(self._promised))
-        promised = list(_places(bits & self._promised))
-        for index, one in enumerate(promised):
-            for other in promised[index + 1 :]:
-                if (one, other) in self._triples:
-                    self._triples[one, other] &= ~bits
+        for pair in combinations(_places(bits & self._promised), 2):
+            if pair in self._triples:
+                self._triples[pair] &= ~bits
 
     def new_pairs(self, points: Sequence[Point]) -> int:
         """Return how many promised pairs a scenario with these points would be the first to have."""
@@ -227,32 +217,28 @@ class Array:
         for place in places:
             cost *= _COST.get(POINTS[place], 1.0)
         pairs = sum(self._new(bits, place) for place in places)
-        triples = sum(
-            (self._triples.get((one, other), 0) & bits).bit_count()
-            for index, one in enumerate(places)
-            for other in places[index + 1 :]
-        )
+        triples = sum((self._triples.get(pair, 0) & bits).bit_count() for pair in combinations(places, 2))
         return (pairs / cost, triples / cost)
 
-    def _lead(self, player: int, begun: int) -> int:
-        """Return the row as it begins: with what all rows have, and the next lead of its draft."""
-        leads = [begun, *filter(None, (self._begun(begun, lead) for lead in LEADS))]
-        block, place = divmod(self._dealt[player], len(leads))
-        self._dealt[player] += 1
-        return SeededChoose(f"{self._name} leads {player} {block}").shuffled(leads)[place]
+    def _lead(self, draft: int, begun: int) -> int:
+        """Return the row as it begins: with what all have, and the lead furthest behind; a draft behind has its own."""
+        behind = {_bits(lead): share * self._number - self._came[lead] for lead, share in LEADS.items()}
+        others = not self._is_behind(draft)
+        leads = [lead for lead in behind if behind[lead] > 0 and (others or lead >> draft & 1)]
+        return self._begun(begun, max(filter(partial(self._begun, begun), leads), key=behind.__getitem__, default=0))
 
-    def _begun(self, bits: int, lead: Sequence[Point]) -> int:
-        """Return the row with all points of a lead; nothing if they do not go with it."""
-        for point in lead:
-            if not self._all_fit(bits, (_ORDER[point],)):
+    def _begun(self, bits: int, more: int) -> int:
+        """Return the row with more points, and with those that they need; nothing if they do not all go with it."""
+        for place in _places(more & ~bits):
+            if not self._fits(bits, place):
                 return 0
-            bits = self._with(bits, _ORDER[point])
+            bits = self._with(bits, place)
         return bits
 
-    def _candidate(self, draft: int, lead: int, base: float) -> int:
+    def _candidate(self, draft: int, begun: int) -> int:
         """Put a row together: its lead, a pair that has not met, and then a point of each dimension in any order."""
         choose = self._choose
-        bits = self._with_new(draft, lead)
+        bits = self._with_new(draft, begun)
         most = choose.one_of(_FEATURES)
         features = sum(POINTS[place].dimension == "feature" for place in _places(bits))
         for places in choose.shuffled(self._dimensions):
@@ -260,7 +246,7 @@ class Array:
             if not free or any(bits >> place & 1 for place in places):
                 continue
             if POINTS[free[0]].dimension != "feature":
-                bits = self._with(bits, self._drawn(bits, free, base))
+                bits = self._with(bits, self._drawn(bits, free))
             elif features < most and choose.integer(0, 99) < 100 * self._share(bits, free[0]):
                 bits = self._with(bits, free[0])
                 features += 1
@@ -272,7 +258,7 @@ class Array:
             one for one in _places(_beside()[draft] & self._usable) if self._open(draft, one) and self._fits(bits, one)
         ]
         if not left:
-            return self._with_triple(bits) if self._counts_triples else bits
+            return bits if self._has_open_pairs else self._with_triple(bits)
         first = self._choose.one_of(left)
         bits = self._with(bits, first)
         others = [place for place in _places(self._open(draft, first)) if self._fits(bits, place)]
@@ -280,17 +266,13 @@ class Array:
 
     def _with_triple(self, bits: int) -> int:
         """Add a triple that has not met, if there is one that goes with the row."""
-        left = [pair for pair, others in self._triples.items() if others and self._all_fit(bits, pair)]
+        begun = ((pair, self._begun(bits, 1 << pair[0] | 1 << pair[1])) for pair, left in self._triples.items() if left)
+        left = [one for one in begun if one[1]]
         if not left:
             return bits
-        one, other = self._choose.one_of(left)
-        made = self._with(self._with(bits, one), other)
-        third = [place for place in _places(self._triples[one, other]) if self._all_fit(made, (place,))]
-        return self._with(made, self._choose.one_of(third)) if third else bits
-
-    def _all_fit(self, bits: int, places: Sequence[int]) -> bool:
-        """Return whether points, each with what it needs, are allowed beside all of a row or are in it."""
-        return all(bits >> place & 1 or self._fits(bits, place) for place in places)
+        pair, made = self._choose.one_of(left)
+        whole = [row for third in _places(self._triples[pair]) if (row := self._begun(made, 1 << third))]
+        return self._choose.one_of(whole) if whole else made
 
     def _open(self, draft: int, place: int) -> int:
         """Return the points beside one and a draft that it has not met."""
@@ -306,7 +288,7 @@ class Array:
 
     def _gain(self, bits: int, place: int) -> int:
         """Return how many pairs a point would meet; of a row that searches when all have met, how many triples."""
-        if not self._counts_triples:
+        if self._has_open_pairs:
             return self._new(bits, place)
         pairs = ((min(place, other), max(place, other)) for other in _places(bits))
         return sum((self._triples.get(pair, 0) & bits).bit_count() for pair in pairs)
@@ -321,10 +303,10 @@ class Array:
         weight = FEATURES_BY_NAME[POINTS[place].value].weight
         return (1 + weight) / 2 if self._gain(bits, place) else weight
 
-    def _drawn(self, bits: int, free: Sequence[int], base: float) -> int:
+    def _drawn(self, bits: int, free: Sequence[int]) -> int:
         """Draw a value, by its weight and by how much it meets that is new."""
         gains = [self._gain(bits, place) for place in free]
-        base = base if any(gains) else 1.0
+        base = int(not any(gains))
         weights = [(base + gain) * _WEIGHT.get(POINTS[place], 1.0) for gain, place in zip(gains, free, strict=True)]
         at = self._choose.integer(0, 9999) / 10_000 * sum(weights)
         for place, weight in zip(free, weights, strict=True):

@@ -22,11 +22,13 @@ from draftproof.properties.validate import is_valid
 from draftproof.properties.values.drafts import Mtp
 from draftproof.properties.values.grammar import end_token
 from draftproof.properties.values.scenario import ProbeModel, Request, RoundPlan, Scenario, TokenSpan, pages_needed
+from draftproof.properties.values.tree import Tree
 
 Relation = Literal["equal", "one more", "one less", "multiple", "power of two", "below a power", "above a power"]
 RELATIONS: tuple[Relation, ...] = Relation.__args__  # type: ignore[attr-defined]
 _TRIES = 6
 _FEW_TOKENS, _SHORT_PROMPT, _LASTING = 4, 24, 2
+_MOST_BEAMS = 8
 _WINDOWS = ("model.window", "draft.window")
 MOST_WORK = 400.0
 """What a scenario may take (`work_of`). Large values are cheap in one dimension at a time, and dear in two."""
@@ -230,7 +232,17 @@ def _put_sequence(scenario: Scenario, length: int) -> Scenario:
 
 
 def _put_nodes(scenario: Scenario, nodes: int) -> Scenario:
-    return put(scenario, "tree.nodes", nodes) if scenario.tree and nodes > scenario.tree.nodes else scenario
+    """Return the scenario with a larger tree, of more beams if need be, which rounds of its first request fill."""
+    tree, steps = scenario.tree, scenario.steps
+    if tree is None or nodes <= tree.nodes:
+        return scenario
+    larger = (Tree(topk=topk, nodes=nodes) for topk in range(tree.topk, _MOST_BEAMS + 1))
+    tree = next((one for one in larger if one.candidates(steps) >= nodes), tree)
+    rounds = (
+        replace(one, shape=one.shape and one.shape.filled(tree.topk, one.num_drafts, tree.nodes))
+        for one in scenario.requests[0].rounds
+    )
+    return _first(replace(scenario, tree=tree), rounds=tuple(rounds))
 
 
 def _put_checkpoint(scenario: Scenario, interval: int) -> Scenario:

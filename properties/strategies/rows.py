@@ -17,7 +17,7 @@ from draftproof.properties.strategies.quantities import QUANTITIES
 from draftproof.properties.strategies.shapes import SHAPES, SIZES, ShapeName, SizeName, Steps
 from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_KINDS_BY_NAME, Algorithm, KvBits, algorithm
 from draftproof.properties.values.scenario import VARIANTS, Scenario, Variant
-from draftproof.properties.variants import NEED_SIZES, needed_by_variant, refused_by_variant
+from draftproof.properties.variants import needed_by_variant, refused_by_variant
 
 Layers = Literal["dense", "snapshot", "replay"]
 """Whether a target has linear layers, and how a round commits their states."""
@@ -117,9 +117,7 @@ def _go_together(one: Point, other: Point) -> bool:
         case "variant", "layers":
             return one.value != "other_commit" or other.value != "dense"
         case "variant", "graphs":
-            needs = cast(Variant, one.value) in NEED_SIZES
-            padded = other.value == "padded" and one.value != "graph_vs_eager"
-            return not needs or other.value in ("captured", "late") or padded
+            return one.value != "graph_vs_eager" or other.value in ("captured", "late")
         case "variant", "feature":
             needed = needed_by_variant(cast(Variant, one.value))
             beside = not (needed and needed in CHOSEN and other.value != needed and refusal(needed, other.value))

@@ -26,11 +26,8 @@ Token = Annotated[int, Meta(ge=0)]
 Variant = Literal[
     "none",
     "graph_vs_eager",
-    "padded_vs_exact",
-    "rows_permuted",
-    "pages_permuted",
-    "other_poison",
-    "other_bucket",
+    "other_memory",
+    "other_batches",
     "taps_off",
     "other_commit",
     "chain_as_tree",

@@ -52,6 +52,22 @@ class TreeShape(Value, frozen=True, kw_only=True):
         count = min(rows, sum(one <= depth for one in deep[1:]))
         return TreeShape(parents=self.parents[:count], path=tuple(row for row in self.path if row <= count))
 
+    def filled(self, topk: int, depth: int, rows: int) -> TreeShape:
+        """Return the shape with up to `rows` rows, the first rows of each level with all their `topk` children."""
+        more, parents, number, level = rows - len(self.parents), list[int](), {0: 0}, [(0, 0)]
+        for _ in range(depth):
+            below = list[tuple[int, int]]()
+            for own, at in level:
+                old = children(self.parents, own) if own >= 0 else ()
+                new = max(0, min(more, topk - len(old)))
+                more -= new
+                for child in (*old, *(-1,) * new):
+                    parents.append(at)
+                    number[child] = len(parents)
+                    below.append((child, len(parents)))
+            level = below
+        return TreeShape(parents=tuple(parents), path=tuple(number[row] for row in self.path))
+
     def without(self, leaf: int) -> TreeShape:
         """Return the shape without a row that has no children and is not on the path."""
         kept = (parent for row, parent in enumerate(self.parents, start=1) if row != leaf)

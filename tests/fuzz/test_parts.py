@@ -171,7 +171,7 @@ FAILS = Answer(number=0, outcome=Outcome.FAIL, first=divergence())
 GONE = Answer(number=0, outcome=Outcome.PASS)
 OTHER = Answer(number=0, outcome=Outcome.FAIL, first=divergence(contract="accept.greedy"))
 BROKEN = Answer(number=0, outcome=Outcome.ERROR)
-RICH = msgspec.structs.replace(named("hybrid_replay"), variant="rows_permuted")
+RICH = msgspec.structs.replace(named("hybrid_replay"), variant="other_batches")
 
 
 def bisected(answer: Callable[[frozenset[str], Scenario], Answer], **options) -> Bisection:

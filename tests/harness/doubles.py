@@ -16,7 +16,7 @@ from tests.named import named
 
 BLOCK = 8
 SCENARIOS = ("five_in_graphs", "eagle_padded", "mixed_eagle", "ends", "five_in_graphs")
-VARIED: tuple[Variant, ...] = ("none", "other_poison", "pages_permuted")
+VARIED: tuple[Variant, ...] = ("none", "other_memory", "other_batches")
 PAGES = (1, 2, 4, 5, 6)
 """Bugs of these tests need a page size of 3, which is what they are shrunk to."""
 POSSIBLE = tuple(f"draft: draft={name}" for name in ("eagle", "mtp")) + tuple(

@@ -12,7 +12,7 @@ PLAIN = named("eagle_padded")
 
 
 DEARER = {
-    "variant": put(PLAIN, "variant", "other_poison"),
+    "variant": put(PLAIN, "variant", "other_memory"),
     "services": put_in(PLAIN, "schedule", services=2),
     "chunk": put_in(PLAIN, "schedule", chunk=1),
     "token budget": put_in(PLAIN, "schedule", token_budget=1),

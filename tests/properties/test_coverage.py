@@ -196,8 +196,8 @@ def test_a_text_that_the_schedule_decides_is_not_settled() -> None:
 
 
 def test_a_variant_that_changes_nothing_is_none() -> None:
-    of = evidence("pages_permuted", STATIC)
-    assert counts(of)["variant_pages_permuted"] == 1
+    of = evidence("other_memory", STATIC)
+    assert counts(of)["variant_other_memory"] == 1
     same = counts(replace(of, varied=of.subject))
     assert not any(count for name, count in same.items() if name.startswith("variant_"))
 

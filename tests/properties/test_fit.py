@@ -27,7 +27,7 @@ TIGHT = Limits(
     arrivals="together",
     steering="none",
     page_sizes=(4, 16),
-    variants=("rows_permuted",),
+    variants=("other_batches",),
     persistent=True,
 )
 
@@ -52,7 +52,7 @@ def _within(one: Scenario) -> dict[str, bool]:
         "steering": all(plan.num_correct == -1 and plan.num_drafts == one.steps for plan in plans),
         "features": set(features_of(one)) <= OF_MODEL,
         "page_sizes": one.memory.page_size in (4, 16),
-        "variants": one.variant in ("none", "rows_permuted"),
+        "variants": one.variant in ("none", "other_batches"),
         "persistent": one.schedule.services == 1,
     }
 

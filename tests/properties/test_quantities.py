@@ -100,6 +100,14 @@ def test_a_boundary_changes_nothing_where_there_is_none() -> None:
             assert boundary(SeededChoose("0"), plain, name, relation) == plain
 
 
+def test_rounds_have_as_many_rows_as_their_tree_was_given() -> None:
+    made = [
+        boundary(SeededChoose(f"{number}"), one, "nodes", "above a power") for number, one in enumerate(having("nodes"))
+    ]
+    forced = [(one, plan.shape.parents) for one in made for plan in one.requests[0].rounds if plan.shape]
+    assert any(one.tree and len(parents) == one.tree.nodes > 32 for one, parents in forced)
+
+
 @pytest.mark.parametrize("seed", [0, 1])
 def test_every_quantity_is_moved_in_a_list(seed: int) -> None:
     moved = Counter(name for one in listed(seed) for name in one.row.quantities)

@@ -263,7 +263,7 @@ def test_an_intermediate_state_that_is_not_written_is_missed() -> None:
     assert (found.got, found.relation) == ("unchanged", StateSlotOf(0, 1))
 
 
-@pytest.mark.parametrize("variant", ["other_commit", "pages_permuted", "rows_permuted"])
+@pytest.mark.parametrize("variant", ["other_commit", "other_memory", "other_batches"])
 @pytest.mark.parametrize("scenario", [STATIC, ADAPTIVE], ids=["snapshot", "replay"])
 def test_variants_hold_and_notice_a_state(variant: Variant, scenario: Scenario) -> None:
     of = evidence(variant, scenario)

@@ -129,22 +129,22 @@ def test_what_is_the_whole_engines_has_its_engine_step():
 
 
 def test_a_difference_in_the_related_run_is_drawn_from_that_run():
-    of = evidence("other_poison")
+    of = evidence("other_memory")
     assert of.varied is not None
     moved, _ = changed(replace(of, subject=of.varied, varied=None), "verify.ids")
     drawn_ = drawn(replace(of, varied=moved.subject))
-    assert drawn_.run == "run of variant other_poison"
+    assert drawn_.run == "run of variant other_memory"
     assert sum(mark.different for mark in drawn_.marks) == 1
     base, _ = changed(of, "verify.ids")
     assert drawn(base).run == "base run"
 
 
 def test_a_variant_that_does_not_hold_compares_the_two_runs():
-    of = evidence("other_poison")
+    of = evidence("other_memory")
     assert of.varied is not None
     slots, old = changed(replace(of, subject=of.varied, varied=None), "round.state")
     first = invented(
-        contract="variant.other_poison",
+        contract="variant.other_memory",
         channel="round.state",
         phase="plan",
         request=old.key.request,
@@ -152,7 +152,7 @@ def test_a_variant_that_does_not_hold_compares_the_two_runs():
         row=-1,
     )
     drawn_ = timeline(replace(of, varied=slots.subject), first)
-    assert drawn_.run == "base run, beside the run of variant other_poison"
+    assert drawn_.run == "base run, beside the run of variant other_memory"
     assert [mark.phase for mark in drawn_.marks if mark.different] == ["plan"]
 
 

@@ -50,6 +50,22 @@ def test_a_shape_is_cut_to_levels_and_rows(depth: int, rows: int, parents: tuple
     assert BUSH.cut(depth, rows) == TreeShape(parents=parents, path=path)
 
 
+@pytest.mark.parametrize(
+    ("topk", "depth", "rows", "parents", "path"),
+    [
+        (2, 3, 9, (0, 0, 1, 1, 2, 2, 3, 3, 5), (2, 5, 9)),
+        (2, 3, 6, BUSH.parents, BUSH.path),
+        (2, 3, 2, BUSH.parents, BUSH.path),
+        (3, 3, 8, (0, 0, 0, 1, 1, 2, 2, 6), (2, 6, 8)),
+        (2, 3, 99, (0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6), (2, 5, 11)),
+    ],
+)
+def test_a_shape_is_filled_level_after_level(
+    topk: int, depth: int, rows: int, parents: tuple[int, ...], path: tuple[int, ...]
+):
+    assert BUSH.filled(topk, depth, rows) == TreeShape(parents=parents, path=path)
+
+
 def planned(*rounds: RoundPlan, **changes: Any) -> Scenario:
     """The tree scenario in which the first request has these plans."""
     requests = (replace(TREE.requests[0], rounds=rounds or TREE.requests[0].rounds), *TREE.requests[1:])

@@ -133,7 +133,7 @@ def test_drafts_with_the_prompt_have_a_script_of_their_own() -> None:
 
 
 def test_a_variant_that_changes_nothing_has_the_answer_of_the_base_run() -> None:
-    scenario = put(STATIC, variant="rows_permuted")
+    scenario = put(STATIC, variant="other_batches")
     known, observed = ran(scenario)
     right = answer(known, observed)
     other = read_run(scenario, EngineSubject().run(varied(scenario), known.script))
@@ -152,7 +152,7 @@ def test_a_variant_of_which_something_else_is_right_has_an_answer_of_its_own(sce
 
 
 def test_a_variant_run_that_verified_something_else_is_followed_in_the_batches_of_the_base_run() -> None:
-    scenario = put(ADAPTIVE, variant="rows_permuted")
+    scenario = put(ADAPTIVE, variant="other_batches")
     known, observed = ran(scenario)
     right = answer(known, observed)
     place = next(at for at, tokens in sorted(observed.drafts.items()) if tokens)

@@ -76,7 +76,8 @@ def scenarios(given: Namespace) -> Iterator[dict[str, Any]]:
     """Account for the CPU time of probe scenarios in one process, and in those of their ranks.
 
     The scenarios are those of the strategies, whose version is shown; all that a check does with one is in it. `calls`
-    are of a scenario: of the engine its runs, without those of ranks. `ops` are the kernels that it calls.
+    are of a scenario: of the engine its runs, without those of ranks. `ops` are the kernels that it calls: none where
+    all scenarios have ranks.
     """
     torch.set_num_threads(1)
     account, subject = Account(), EngineSubject(device=given.device)
@@ -99,7 +100,7 @@ def scenarios(given: Namespace) -> Iterator[dict[str, Any]]:
         wall = time.perf_counter() - start
     account.seconds["ranks: processes"] = cpu_of_ranks() - of_ranks
     engine = sum(taken for part, taken in account.seconds.items() if part.startswith("engine"))
-    total = account.seconds.total()
+    total, ops = account.seconds.total(), CALLS.total() - ops
     for part, taken in [*sorted(account.seconds.items()), ("all", total)]:
         yield {
             "part": part,
@@ -109,8 +110,8 @@ def scenarios(given: Namespace) -> Iterator[dict[str, Any]]:
             "scenarios": len(made),
             "per_cpu_second": len(made) / total,
             "wall_per_second": len(made) / wall,
-            "ops": (CALLS.total() - ops) / len(made),
-            "us_an_op": 1e6 * engine / (CALLS.total() - ops),
+            "ops": ops / len(made),
+            "us_an_op": 1e6 * engine / max(ops, 1),
             "strategies": STRATEGIES_VERSION,
         }
 

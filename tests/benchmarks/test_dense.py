@@ -103,7 +103,7 @@ def test_verify_speed(warm: Warm, tmp_path: Path) -> None:
 
 
 def test_scenarios_are_timed_by_parts(warm: Warm, tmp_path: Path) -> None:
-    kept, options = tmp_path / "history.jsonl", ["--scenarios", "2", "--seed", "5", "--label", "mine"]
+    kept, options = tmp_path / "history.jsonl", ["--scenarios", "5", "--seed", "5", "--label", "mine"]
     benchmark(warm, "scenarios", *options, "--json", str(tmp_path / "rate.json"), "--history", str(kept))
     rows = {row["part"]: row for row in json.loads((tmp_path / "rate.json").read_text())["rows"]}
     assert rows.keys() >= {"generate", "engine", "engine: record", "reference: solve", "judge", "all"}
@@ -112,7 +112,7 @@ def test_scenarios_are_timed_by_parts(warm: Warm, tmp_path: Path) -> None:
     assert sum(row["calls"] for part, row in rows.items() if part in ("engine", "ranks: messages")) >= 1
     assert abs(sum(row["share"] for row in rows.values()) - 2) < 1e-9
     (run,) = history(kept)
-    assert (run.benchmark, run.label, run.options) == ("scenarios", "mine", ("scenarios 2", "seed 5"))
+    assert (run.benchmark, run.label, run.options) == ("scenarios", "mine", ("scenarios 5", "seed 5"))
     assert list(run.seconds.values()) == [pytest.approx(row["each_ms"] / 1e3) for row in rows.values()]
     assert run.seconds["each, part all"] == max(run.seconds.values())
     assert run.versions["torch"] == torch.__version__

@@ -63,4 +63,4 @@ def test_the_rest_runs_without(warm: Warm):
         f" print(code, [name for name in sys.modules if name.startswith({INSIDE})])"
     )
     done = warm.run([sys.executable, "-P", "-c", code])
-    assert done.stdout.splitlines()[-1] == "125 []", "one scenario is too little for a verdict"
+    assert done.stdout.splitlines()[-1] in ("0 []", "125 []"), "PASS, or INCONCLUSIVE: it is one scenario"

@@ -287,7 +287,7 @@ class Array:
         return not (_with_needed()[place] & ~self._usable or bits & _against()[place])
 
     def _gain(self, bits: int, place: int) -> int:
-        """Return how many pairs a point would meet; of a row that searches when all have met, how many triples."""
+        """Return how many pairs a point would meet; when all have met, how many triples."""
         if self._has_open_pairs:
             return self._new(bits, place)
         pairs = ((min(place, other), max(place, other)) for other in _places(bits))

@@ -28,7 +28,7 @@ Relation = Literal["equal", "one more", "one less", "multiple", "power of two", 
 RELATIONS: tuple[Relation, ...] = Relation.__args__  # type: ignore[attr-defined]
 _TRIES = 6
 _FEW_TOKENS, _SHORT_PROMPT, _LASTING = 4, 24, 2
-_MOST_BEAMS = 8
+_MOST_BEAMS = 8  # with as many, two steps have candidates for 65 nodes
 _WINDOWS = ("model.window", "draft.window")
 MOST_WORK = 400.0
 """What a scenario may take (`work_of`). Large values are cheap in one dimension at a time, and dear in two."""

@@ -282,7 +282,7 @@ SPECS: dict[str, type[Draft]] = {spec.__struct_config__.tag: spec for spec in Dr
 DraftSet = Algorithm | Literal["all"]
 DRAFT_SETS: tuple[DraftSet, ...] = (*ALGORITHMS, "all")
 CHECK_EXAMPLES = 28 * len(ALGORITHMS)
-"""Scenarios of a check of all drafts: in as many all pairs meet, and no contract says INCONCLUSIVE."""
+"""Scenarios of a check of all drafts: in as many all pairs meet; of fewer some contract soon says INCONCLUSIVE."""
 
 
 def drafts_of(name: DraftSet) -> tuple[Algorithm, ...]:

@@ -317,9 +317,8 @@ class Array:
 
     def _with_quantities(self, bits: int) -> int:
         """Return the row with a few quantities, those that meet most first."""
-        free = [place for place in _places(self._usable) if POINTS[place].dimension == "quantity"]
-        free = [place for place in self._choose.shuffled(free) if self._fits(bits, place)]
-        free = [place for place in free if not _with_needed()[place] & ~(bits | 1 << place)]
+        free = [one for one in _places(self._usable) if POINTS[one].dimension == "quantity" and self._fits(bits, one)]
+        free = self._choose.shuffled([one for one in free if not _with_needed()[one] & ~(bits | 1 << one)])
         free.sort(key=lambda place: -(self._pairs[place] & bits).bit_count())
         for place in free[: self._choose.integer(1, _QUANTITIES)]:
             bits |= 1 << place

@@ -27,9 +27,10 @@ from draftproof.properties.validate import validate
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, KvBits
 from draftproof.properties.values.scenario import Scenario
 
-_TRIES = 8
-"""How often a row is drawn again where what was drawn cannot be run; then it loses its last feature."""
-_LEAST = {"variant": "none", "quantities": (), "steps": "several", "size": "small"}
+_TRIES = 4
+"""How often a row is drawn where what was drawn cannot be run; then it loses something that makes it large."""
+_LEAST = {"quantities": ((),), "steps": ("several", "one"), "variant": ("none",)}
+"""What makes a row large and is taken away before its features, with the values that do not."""
 _FIRST, _DRAWN = 24, 3
 """The first scenarios of a list are the largest of so many that were drawn, because short runs see these only.
 
@@ -117,8 +118,8 @@ def _made(name: str, row: ArrayRow) -> tuple[Scenario, ArrayRow]:
 
     What cannot be run, or takes too long, is drawn again, and with less at last.
     """
-    wanted = [feature.name for feature in FEATURES if feature.name in row.features]
     while True:
+        wanted = [feature.name for feature in FEATURES if feature.name in row.features]
         for number in range(_TRIES):
             try:
                 made = scenario_of(SeededChoose(f"{name} {len(wanted)} {number}"), row)
@@ -130,13 +131,12 @@ def _made(name: str, row: ArrayRow) -> tuple[Scenario, ArrayRow]:
 
 
 def _with_less(row: ArrayRow, wanted: list[str]) -> ArrayRow:
-    """Return the row without its variant, or without its last feature, or at last with less that makes it large."""
-    if row.variant == "none" and wanted:
-        wanted.pop()
-        return replace(row, features=frozenset(wanted))
-    more = [(field, least) for field, least in _LEAST.items() if getattr(row, field) != least]
-    assert more, f"no scenario of {row} can be run"
-    return replace(row, **dict(more[:1]))  # type: ignore[arg-type]  # by name, a value of its field
+    """Return the row with less that makes it large, or without its last feature, or at last small."""
+    for field, least in _LEAST.items():
+        if getattr(row, field) not in least:
+            return replace(row, **{field: least[0]})  # type: ignore[arg-type]  # by name, a value of its field
+    assert wanted or row.size != "small", f"no scenario of {row} can be run"
+    return replace(row, features=frozenset(wanted[:-1]), size=row.size if wanted else "small")
 
 
 def scenario_of(choose: Choose, row: ArrayRow) -> tuple[Scenario, ArrayRow]:

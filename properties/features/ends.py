@@ -63,6 +63,9 @@ def with_stop_sequences(choose: Choose, scenario: Scenario) -> Scenario:
             return _late_sequence(choose, request)
         return replace(request, stop_sequences_at=(*_sequences(choose, request), *_before_minimum(request)))
 
+    if scenario.schedule.preemption:
+        # Nobody knows who will be preempted.
+        return replace(scenario, requests=tuple(map(changed, scenario.requests)))
     return with_some(choose, scenario, changed)
 
 
@@ -112,7 +115,7 @@ def _late_sequence(choose: Choose, request: Request) -> Request:
     last = request.budget - 2
     first = max(0, last - choose.one_of(_LATE))
     return (
-        replace(request, stop_sequences_at=(TokenSpan(first=first, last=last),))
+        replace(request, stop_sequences_at=(TokenSpan(first=first, last=last), *_before_minimum(request)))
         if last > request.min_tokens
         else request
     )

@@ -46,7 +46,7 @@ LEADS: dict[tuple[Point, ...], float] = {
     (_feature("prefix-cache"), _feature("aborts")): 0.05,
     (_feature("stop-sequences"), _feature("min-tokens")): 0.05,
     (_feature("overlap"), _feature("aborts")): 0.05,
-    (_feature("trees"), _feature("sampling")): 0.08,
+    (_feature("trees"), _feature("sampling")): 0.12,
     (_feature("trees"), _feature("mixed"), _feature("data-parallel")): 0.01,
     **{(Point("draft", name), _feature("adaptive-steps")): 0.05 for name in _LOOKUPS},
 }

@@ -224,7 +224,8 @@ def _put_sequence(scenario: Scenario, length: int) -> Scenario:
     """Return the scenario with a stop sequence of `length` tokens, some of which may be in the prompt."""
     for place, request in enumerate(scenario.requests):
         if request.stop_sequences_at and length <= request.budget + len(request.prompt):
-            last = min(request.budget - 1, request.stop_sequences_at[0].last)
+            last = max(request.stop_sequences_at[0].last, length - len(request.prompt) - 1)
+            last = min(request.budget - 1, last)
             span = TokenSpan(first=last - length + 1, last=last)
             changed = replace(request, stop_sequences_at=(span,))
             return replace(scenario, requests=(*scenario.requests[:place], changed, *scenario.requests[place + 1 :]))

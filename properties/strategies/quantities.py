@@ -224,8 +224,7 @@ def _put_sequence(scenario: Scenario, length: int) -> Scenario:
     """Return the scenario with a stop sequence of `length` tokens, some of which may be in the prompt."""
     for place, request in enumerate(scenario.requests):
         if request.stop_sequences_at and length <= request.budget + len(request.prompt):
-            last = max(request.stop_sequences_at[0].last, length - len(request.prompt) - 1)
-            last = min(request.budget - 1, last)
+            last = min(request.budget - 1, max(request.stop_sequences_at[0].last, length - len(request.prompt) - 1))
             span = TokenSpan(first=last - length + 1, last=last)
             changed = replace(request, stop_sequences_at=(span,))
             return replace(scenario, requests=(*scenario.requests[:place], changed, *scenario.requests[place + 1 :]))
@@ -368,12 +367,13 @@ def others_of(scenario: Scenario, name: str) -> tuple[int, ...]:
 def work_of(scenario: Scenario) -> float:
     """Return about how many rounds of a small model a run takes: tokens of prompts are cheap, columns are not.
 
-    Each layer of a draft runs for all of them, and so does each column of a vocabulary.
+    Each layer of a draft runs for all of them, and so does each column of a vocabulary. All slots are compared often.
     """
+    slots = scenario.memory.pages * scenario.memory.page_size
     columns, layers = scenario.model.vocab / 1000, getattr(scenario.draft, "layers", 1)
     rounds = sum(one.budget for one in scenario.requests) * (1 + columns) * (1 + layers / 8)
     tokens = sum(len(one.prompt) for one in scenario.requests) / 8 * (1 + 2 * columns) * (1 + layers / 3)
-    return rounds + tokens + _reported(scenario)
+    return rounds + tokens + slots / 300 + _reported(scenario)
 
 
 def _reported(scenario: Scenario) -> float:

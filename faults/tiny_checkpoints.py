@@ -9,7 +9,7 @@
 |---|---|---|
 | glm4-moe | Glm4MoeForCausalLM | 3 (`--mtp-layers`) |
 | deepseek-v3 | DeepseekV3ForCausalLM | 2 |
-| deepseek-lite | DeepseekV3ForCausalLM, whose queries have no latent and whose projections have biases | none |
+| deepseek-lite | the same without latents of queries, with biases, and scaled experts that are not normed | none |
 | qwen3-next | Qwen3NextForCausalLM | 1, as `mtp.*` |
 | qwen3.5-moe | Qwen3_5MoeForCausalLM, whose experts are one tensor, those of `mtp.*` apart | 1, as `mtp.*` |
 | mimo | MiMoForCausalLM, a Qwen2 model | 2, as `model.mtp_layers.*` |
@@ -192,7 +192,12 @@ def write_all(directory: Path, seed: int = SEED, mtp_layers: int = 3) -> None:
     for name, architecture, fields, layers in (
         ("glm4-moe", "Glm4MoeForCausalLM", GLM4_MOE, mtp_layers),
         ("deepseek-v3", "DeepseekV3ForCausalLM", DEEPSEEK_V3, 2),
-        ("deepseek-lite", "DeepseekV3ForCausalLM", {**DEEPSEEK_V3, "q_lora_rank": None, "attention_bias": True}, 0),
+        (
+            "deepseek-lite",
+            "DeepseekV3ForCausalLM",
+            {**DEEPSEEK_V3, "q_lora_rank": None, "attention_bias": True, "norm_topk_prob": False},
+            0,
+        ),
     ):
         target = write(model(architecture, fields, num_mtp_layers=layers), directory / name, alike)
         sparse = {"num_hidden_layers": layers, "first_k_dense_replace": 0, "num_mtp_layers": 0}

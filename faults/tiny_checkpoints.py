@@ -195,7 +195,13 @@ def write_all(directory: Path, seed: int = SEED, mtp_layers: int = 3) -> None:
         (
             "deepseek-lite",
             "DeepseekV3ForCausalLM",
-            {**DEEPSEEK_V3, "q_lora_rank": None, "attention_bias": True, "norm_topk_prob": False},
+            {
+                **DEEPSEEK_V3,
+                "q_lora_rank": None,
+                "attention_bias": True,
+                "norm_topk_prob": False,
+                "routed_scaling_factor": 0.7,
+            },
             0,
         ),
     ):

@@ -30,7 +30,7 @@ _TRIES = 6
 _FEW_TOKENS, _SHORT_PROMPT, _LASTING = 4, 24, 2
 _MOST_BEAMS = 8  # with as many, two steps have candidates for 65 nodes
 _WINDOWS = ("model.window", "draft.window")
-MOST_WORK = 400.0
+MOST_WORK = 320.0
 """What a scenario may take (`work_of`). Large values are cheap in one dimension at a time, and dear in two."""
 _OFF: Mapping[Relation, int] = {"one more": 1, "one less": -1, "below a power": -1, "above a power": 1}
 
@@ -367,13 +367,13 @@ def others_of(scenario: Scenario, name: str) -> tuple[int, ...]:
 def work_of(scenario: Scenario) -> float:
     """Return about how many rounds of a small model a run takes: tokens of prompts are cheap, columns are not.
 
-    Each layer of a draft runs for all of them, and so does each column of a vocabulary. All slots are compared often.
+    Layers of a draft run for all of them, and so do columns of a vocabulary. Slots are compared, ranks wait.
     """
     slots = scenario.memory.pages * scenario.memory.page_size
     columns, layers = scenario.model.vocab / 1000, getattr(scenario.draft, "layers", 1)
     rounds = sum(one.budget for one in scenario.requests) * (1 + columns) * (1 + layers / 8)
     tokens = sum(len(one.prompt) for one in scenario.requests) / 8 * (1 + 2 * columns) * (1 + layers / 3)
-    return rounds + tokens + slots / 300 + _reported(scenario)
+    return (rounds + tokens + slots / 300 + _reported(scenario)) * (2 + scenario.ranks.size) / 3
 
 
 def _reported(scenario: Scenario) -> float:

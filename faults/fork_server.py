@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -28,7 +28,7 @@ from typing import cast
 import msgspec
 
 from draftproof.faults.baseline import BaselineRun, add
-from draftproof.faults.orders import Batch, Task, TaskResult
+from draftproof.faults.orders import WHOLE_LIST, Batch, Task, TaskResult, is_twin, most_met
 from draftproof.faults.own_error import own_error
 from draftproof.faults.trial import SeedResult, has_died, trial
 from draftproof.harness.kernel_runs import cases
@@ -80,8 +80,34 @@ def orders_of(task: Task, batch: Batch, place: int, preloaded: Preloaded) -> Ite
             yield KernelOrder(number=count, op=op, seed=seed, place=number)
 
 
-def work(task: Task, batch: Batch, preloaded: Preloaded) -> Generator[AnyOrder, Answer, TaskResult]:
-    """Yield the orders of a task one after another; return what their answers showed."""
+class FaultsBeside:
+    """What the faults of a batch met until they were noticed, which is all that a clean twin beside them has to run."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._seeds, self._met = len(batch.seeds), batch.met
+        self._left = Counter(task.ops for task in batch.tasks if not is_twin(task.id))
+        self._done: dict[tuple[str, ...], list[TaskResult]] = {ops: [] for ops in self._left}
+
+    def add(self, task: Task, result: TaskResult) -> None:
+        """Note the end of a task."""
+        if not is_twin(task.id):
+            self._left[task.ops] -= 1
+            self._done[task.ops].append(result)
+
+    def needed(self, ops: tuple[str, ...], place: int) -> int:
+        """Return how many examples of a seed a twin runs: all as long as a fault runs, and where there is none."""
+        if self._left[ops] or ops not in self._done:
+            return WHOLE_LIST
+        return max(most_met(self._done[ops], self._seeds)[place], *self._met[place : place + 1], 0)
+
+
+def work(
+    task: Task, batch: Batch, preloaded: Preloaded, beside: FaultsBeside | None = None
+) -> Generator[AnyOrder, Answer, TaskResult]:
+    """Yield the orders of a task one after another, of a clean twin as many as are `needed` beside its faults.
+
+    Returns what their answers showed.
+    """
 
     def stale(answer: Answer) -> str:
         return own_error(answer.detail, task.folder, task.own) if answer.outcome is Outcome.CRASH else ""
@@ -89,7 +115,10 @@ def work(task: Task, batch: Batch, preloaded: Preloaded) -> Generator[AnyOrder, 
     effective: set[str] = set()
     seeds: list[SeedResult] = []
     for place, seed in enumerate(batch.seeds):
-        running = trial(seed, orders_of(task, batch, place, preloaded), task.expected, stale)
+        orders = orders_of(task, batch, place, preloaded)
+        if beside and is_twin(task.id):
+            orders = itertools.takewhile(lambda one: one.number < beside.needed(task.ops, place), orders)  # noqa: B023
+        running = trial(seed, orders, task.expected, stale)
         answer: Answer | None = None
         while True:
             try:
@@ -115,9 +144,9 @@ def work(task: Task, batch: Batch, preloaded: Preloaded) -> Generator[AnyOrder, 
 class _Running:
     """A task with its worker."""
 
-    def __init__(self, task: Task, batch: Batch, preloaded: Preloaded, folder: Path) -> None:
-        self._task, self._began = task, time.monotonic()
-        self._work = work(task, batch, preloaded)
+    def __init__(self, task: Task, batch: Batch, preloaded: Preloaded, folder: Path, beside: FaultsBeside) -> None:
+        self.task, self._began = task, time.monotonic()
+        self._work = work(task, batch, preloaded, beside)
         self._order: AnyOrder | None = None
         self._failed: Answer | None = None
         spec = SubjectSpec(device=batch.device, folder=task.folder, hunks=task.hunks)  # type: ignore[arg-type]
@@ -146,7 +175,7 @@ class _Running:
         except StopIteration as end:
             self._end(cast(TaskResult, end.value))
         except Exception:
-            self._end(TaskResult(id=self._task.id, error=traceback.format_exc()))
+            self._end(TaskResult(id=self.task.id, error=traceback.format_exc()))
         else:
             self.pool.submit(self._order)
 
@@ -160,19 +189,20 @@ class _Running:
 
 def serve(batch: Batch, report: Report) -> None:
     """Run all tasks, `parallel` at a time."""
-    preloaded = preload(batch)
+    preloaded, beside = preload(batch), FaultsBeside(batch)
     gc.freeze()
     waiting, running = deque(enumerate(batch.tasks)), list[_Running]()
     with tempfile.TemporaryDirectory(prefix="draftproof-fork-") as folder, ExitStack() as stack:
         while waiting or running:
             while waiting and len(running) < batch.parallel:
                 number, task = waiting.popleft()
-                running.append(_Running(task, batch, preloaded, Path(folder) / str(number)))
+                running.append(_Running(task, batch, preloaded, Path(folder) / str(number), beside))
                 stack.callback(running[-1].close)
             select.select([one.pool for one in running], [], [], _TICK)
             for one in running:
                 one.step()
                 if one.result is not None:
+                    beside.add(one.task, one.result)
                     report(one.result)
             running = [one for one in running if one.result is None]
 

@@ -17,7 +17,7 @@ from typing import NamedTuple, Self
 import msgspec
 
 from draftproof.faults.matrix import MadeWith, versions
-from draftproof.faults.orders import WHOLE, Batch, Task, TaskResult, is_twin
+from draftproof.faults.orders import WHOLE, Batch, Task, TaskResult, is_twin, most_met
 from draftproof.faults.served import Serve
 from draftproof.harness.own_sources import sources
 from draftproof.properties.formats.case import decode
@@ -114,15 +114,22 @@ class KeptResults:
         return len({_fault(one.id) for one in self._found.values() if not is_twin(one.id)})
 
     def serve(self, serve: Serve) -> Serve:
-        """Return what takes results from the file, and runs and keeps those that are not in it."""
+        """Return what takes results from the file, and runs and keeps those that are not in it.
+
+        Clean twins run again beside what is left, which may need examples that no fault before did.
+        """
 
         def run(batch: Batch) -> Iterator[TaskResult]:
             of_batch = msgspec.structs.replace(batch, tasks=(), parallel=0)
             keys = {task.id: _key(msgspec.json.encode(of_batch), task) for task in batch.tasks}
-            yield from (self._found[key] for key in keys.values() if key in self._found)
-            left = tuple(task for task in batch.tasks if keys[task.id] not in self._found)
+            found = {name: self._found[key] for name, key in keys.items() if key in self._found}
+            if any(task.id not in found and not is_twin(task.id) for task in batch.tasks):
+                found = {name: result for name, result in found.items() if not is_twin(name)}
+            yield from found.values()
+            left = tuple(task for task in batch.tasks if task.id not in found)
             if left:
-                for result in serve(msgspec.structs.replace(batch, tasks=left)):
+                met = most_met([one for name, one in found.items() if not is_twin(name)], len(batch.seeds))
+                for result in serve(msgspec.structs.replace(batch, tasks=left, met=met)):
                     self._keep(KeptResult(key=keys[result.id], result=result))
                     yield result
 

@@ -15,6 +15,8 @@ from draftproof.properties.values.scenario import Scenario
 CLEAN = "(clean twin)"
 WHOLE = " (whole scenarios)"
 """What the id of a clean twin begins with, and what the id of a kernel's fault in whole scenarios ends with."""
+WHOLE_LIST = 1 << 30
+"""More examples than a seed has."""
 
 
 class Task(Value, frozen=True, kw_only=True):
@@ -37,7 +39,8 @@ class Batch(Value, frozen=True, kw_only=True):
     """What a fork server does: every task on the scenarios of every seed.
 
     `examples`: how many calls each kernel gets a seed. `deadline`: seconds that one example may take. `baseline`: the
-    unsteered scenarios. `interpreted`: Triton's kernels run in its interpreter.
+    unsteered scenarios. `interpreted`: Triton's kernels run in its interpreter. `met`: how many examples of each seed
+    faults met that are not among the tasks, because their results are known; none if there are no such faults.
     """
 
     seeds: tuple[int, ...]
@@ -49,6 +52,7 @@ class Batch(Value, frozen=True, kw_only=True):
     deadline: float
     baseline: tuple[Scenario, ...] = ()
     interpreted: bool = False
+    met: tuple[int, ...] = ()
 
 
 class TaskResult(Value, frozen=True, kw_only=True):
@@ -70,6 +74,14 @@ class TaskResult(Value, frozen=True, kw_only=True):
 def is_twin(task: str) -> bool:
     """Return whether an id belongs to a clean twin."""
     return task.startswith(CLEAN)
+
+
+def most_met(results: Sequence[TaskResult], seeds: int) -> tuple[int, ...]:
+    """Return for each seed how many examples there were until the last of the faults was noticed; WHOLE_LIST: all."""
+    none, whole = (0,) * seeds, (WHOLE_LIST,) * seeds
+    each = [tuple(of.examples or WHOLE_LIST for of in one.seeds) for one in results]
+    whole_if_not_run = (one if len(one) == seeds else whole for one in each)
+    return tuple(map(max, zip(none, *whole_if_not_run, strict=True)))
 
 
 def joined(parts: Sequence[TaskResult]) -> TaskResult:

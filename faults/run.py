@@ -32,6 +32,8 @@ from draftproof.properties.values.verdict import Outcome
 _PARALLEL = {"cpu": 2, "cuda": 12}
 _DEADLINE = {"cpu": 60.0, "cuda": 180.0}
 """By device: how many faults run at a time, and the seconds that an example may take."""
+_LANE = 4
+"""So many faults run at a time beside each other where there are places for several such groups."""
 _FEW_TASKS = 16
 """A group of more tasks runs by itself on a CPU."""
 Progress = Callable[[str], None]
@@ -155,7 +157,7 @@ def _met_by(fault: Fault, checkpoints: Checkpoints | None) -> _Met:
 
 @dataclass(frozen=True)
 class _Group:
-    """Jobs that share a batch, clean twins first: one for each kernel, since these take long when interpreted.
+    """Jobs that share a batch, clean twins last: one for each kernel, since these take long when interpreted.
 
     `met`: what scenarios they meet; None: they meet calls of kernels.
     """
@@ -176,7 +178,7 @@ class _Piece:
 
 def _plan(groups: list[_Group], batch: Batch, pieces: list[_Piece]) -> int:
     """Add the pieces of all groups, and return how many run at a time: beside each other as `_shares` says."""
-    parts = _by_seed(batch) if batch.device == "cpu" and batch.parallel >= len(groups) * len(batch.seeds) else [batch]
+    parts = _by_seed(batch) if batch.device == "cpu" and batch.parallel > _LANE else [batch]
     lanes, shares = _shares([len(group.tasks) for group in groups for _ in parts], batch)
     of_each = ((group, part) for group in groups for part in parts)
     # Scenarios are made here, before there are threads: Hypothesis is not for several of them.
@@ -217,7 +219,7 @@ def _met(groups: list[_Group], pieces: list[_Piece]) -> dict[str, Beside]:
 
 
 def _by_seed(batch: Batch) -> list[Batch]:
-    """Return a batch for each seed: a clean twin, which runs every scenario, would else be the last for long."""
+    """Return a batch for each seed: its scenarios are solved one after another before anything runs."""
     return [msgspec.structs.replace(batch, seeds=(seed,), scenarios=((),)) for seed in batch.seeds]
 
 
@@ -225,12 +227,14 @@ def _shares(tasks: list[int], batch: Batch) -> tuple[int, list[int]]:
     """Return how many groups run at a time, and how many tasks of each.
 
     On a GPU, where each task mostly waits, and where there is a place for every group, all groups share the places.
-    Else small groups run side by side, so that no core waits while a batch is solved, or for a clean
-    twin; a large one would be the last for long.
+    Else groups run side by side in lanes, so that few cores wait while a batch is solved, or for a clean twin; of few
+    places a large group has all.
     """
     places, groups = batch.parallel, len(tasks)
     if batch.device == "cuda" or places >= groups:
         return max(1, groups), [max(1, round(places * count / sum(tasks))) for count in tasks]
+    if places > _LANE:
+        return places // _LANE, [_LANE] * groups
     return (1, [places] * groups) if max(tasks) > _FEW_TASKS else (places, [1] * groups)
 
 
@@ -286,7 +290,7 @@ def _groups(
             Task(id=_twin(ops), folder=clean.folder, hunks=(), expected=Expectation(), ops=ops, baseline=plain)
             for ops in dict.fromkeys(task.ops for task in of_kind)
         ]
-        groups.append(_Group((*twins, *of_kind), interpreted, met_by))
+        groups.append(_Group((*of_kind, *twins), interpreted, met_by))
     return groups, stale
 
 

@@ -7,8 +7,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +63,10 @@ def tried(path: Path, server: Server, files: list[FaultFile] | None = None, **mo
 
 @pytest.fixture(scope="module")
 def first_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of a run that had results of the clean twin and of two faults."""
+    """The file of a run that had results of two faults, and not yet of their clean twin."""
     path = tmp_path_factory.mktemp("cut") / "results.jsonl"
     with pytest.raises(InterruptedRunError):
-        tried(path, Server(left=3))
+        tried(path, Server(left=2))
     return path
 
 
@@ -80,21 +82,22 @@ def kept_in(path: Path) -> list[dict[str, Any]]:
 
 def test_an_interrupted_run_says_what_it_has(tmp_path: Path):
     with pytest.raises(InterruptedRunError, match=r"^interrupted: 2 of 3 faults ran$") as end:
-        tried(tmp_path / "results.jsonl", Server(left=3))
-    assert [(one.id, one.clean_twin) for one in end.value.report.faults] == [("a", Outcome.PASS), ("b", Outcome.PASS)]
+        tried(tmp_path / "results.jsonl", Server(left=2))
+    no_twin = Outcome.INCONCLUSIVE
+    assert [(one.id, one.clean_twin) for one in end.value.report.faults] == [("a", no_twin), ("b", no_twin)]
     assert end.value.report.totals.faults == 2
-    assert end.value.report.verdict is Outcome.FAIL
+    assert end.value.report.verdict is Outcome.INCONCLUSIVE
 
 
 def test_the_rest_runs_and_what_is_kept_does_not(cut: Path):
     before = kept_in(cut)
     server = Server()
     report = tried(cut, server)
-    assert server.asked == ["c"]
+    assert server.asked == ["c", CLEAN]
     assert [one.id for one in report.faults] == list(NAMES)
     assert {one.clean_twin for one in report.faults} == {Outcome.PASS}
-    assert [one.seconds for one in report.faults[:2]] == [one["seconds"] for one in before[1:]]
-    assert kept_in(cut)[:3] == before
+    assert [one.seconds for one in report.faults[:2]] == [one["seconds"] for one in before]
+    assert kept_in(cut)[:2] == before
 
 
 def test_a_run_may_be_cut_at_every_result(tmp_path: Path):
@@ -104,31 +107,37 @@ def test_a_run_may_be_cut_at_every_result(tmp_path: Path):
         with pytest.raises(InterruptedRunError) if len(asked) < 2 * len(NAMES) else open(os.devnull):
             tried(tmp_path / "results.jsonl", server)
         asked += server.asked
-    assert asked == [CLEAN, "a", "a", "b", "b", "c", "c"]
+    assert asked == ["a", "b", "b", "c", "c", CLEAN, CLEAN]
 
 
 def test_without_its_clean_twin_nothing_passes(tmp_path: Path):
-    """The twin takes longest, so that faults have results before it has."""
-
-    class Late(Server):
-        def run(self, batch: Batch) -> Iterator[TaskResult]:
-            yield from super().run(replace(batch, tasks=batch.tasks[::-1]))
-
+    """The twin runs last, so that faults have results before it has."""
     with pytest.raises(InterruptedRunError) as end:
-        tried(tmp_path / "results.jsonl", Late(left=1))
-    assert [(one.id, one.clean_twin) for one in end.value.report.faults] == [("c", Outcome.INCONCLUSIVE)]
+        tried(tmp_path / "results.jsonl", Server(left=1))
+    assert [(one.id, one.clean_twin) for one in end.value.report.faults] == [("a", Outcome.INCONCLUSIVE)]
     assert end.value.report.verdict is Outcome.INCONCLUSIVE
 
 
 def test_a_fault_of_which_a_seed_is_missing_has_not_run(tmp_path: Path):
-    """With a place for every seed each has a batch of its own."""
-    server, path = Server(left=3), tmp_path / "results.jsonl"
+    """With places for several seeds each has a batch of its own."""
+    done, path = threading.Event(), tmp_path / "results.jsonl"
+
+    class First(Server):
+        def run(self, batch: Batch) -> Iterator[TaskResult]:
+            if batch.seeds == (4,):
+                yield from super().run(batch)
+                done.set()
+            else:
+                assert done.wait(60.0)
+                raise KeyboardInterrupt
+
+    server = First()
     with KeptResults(path, SETTINGS, ["a"]) as kept, pytest.raises(InterruptedRunError, match="0 of 1 faults"):
-        run_faults([renamed("a")], [4, 5], examples=1, serve=server.run, keep=kept.serve, parallel=2)
+        run_faults([renamed("a")], [4, 5], examples=1, serve=server.run, keep=kept.serve, parallel=5)
     server = Server()
     with KeptResults(path, SETTINGS, ["a"]) as kept:
-        report = run_faults([renamed("a")], [4, 5], examples=1, serve=server.run, keep=kept.serve, parallel=2)
-    assert server.asked == ["a"]
+        report = run_faults([renamed("a")], [4, 5], examples=1, serve=server.run, keep=kept.serve, parallel=5)
+    assert server.asked == ["a", CLEAN]
     assert len(report.faults[0].outcomes) == 2
 
 
@@ -136,7 +145,7 @@ def test_another_patch_of_the_same_name_runs_again(cut: Path):
     other = catalogue()["stop-tail-kept"].text
     server = Server()
     tried(cut, server, [renamed("a", other), renamed("b"), renamed("c")])
-    assert server.asked == ["a", "c"]
+    assert server.asked == ["a", "c", CLEAN]
 
 
 def test_more_faults_may_be_asked_for_but_none_left_out(cut: Path):
@@ -146,7 +155,30 @@ def test_more_faults_may_be_asked_for_but_none_left_out(cut: Path):
         tried(cut, Server(), [renamed("b"), renamed("c")])
     server = Server()
     tried(cut, server, [renamed(name) for name in ("a", "b", "c", "d")])
-    assert server.asked == ["c", "d"]
+    assert server.asked == ["c", "d", CLEAN]
+
+
+def test_a_clean_twin_runs_again_beside_other_faults(tmp_path: Path):
+    """They may need more than it ran; it is told what those met whose results are kept."""
+    path, server = tmp_path / "results.jsonl", Server()
+    met = list[tuple[int, ...]]()
+
+    class Told(Server):
+        def run(self, batch: Batch) -> Iterator[TaskResult]:
+            met.append(batch.met)
+            for one in super().run(batch):
+                seeds = tuple(replace(seed, outcome=FaultOutcome.DETECTED, examples=1) for seed in one.seeds)
+                yield replace(one, seeds=seeds)
+
+    for count, left in ((2, 3), (3, 1)):
+        files = [renamed(name) for name in NAMES[:count]]
+        server = Told(left=left)
+        with (
+            KeptResults(path, SETTINGS, NAMES) as kept,
+            pytest.raises(InterruptedRunError) if left == 1 else nullcontext(),
+        ):
+            run_faults(files, [4, 5], examples=1, serve=server.run, keep=kept.serve, parallel=1)
+    assert (server.asked, met) == (["c", CLEAN], [(0, 0), (1, 1)])
 
 
 OTHERS = {
@@ -180,7 +212,7 @@ def test_settings_of_a_file_without_results_do_not_count(tmp_path: Path):
     path.write_bytes(msgspec.json.encode(replace(SETTINGS, seed=99)) + b"\n")
     server = Server()
     tried(path, server)
-    assert server.asked == [CLEAN, *NAMES]
+    assert server.asked == [*NAMES, CLEAN]
     assert json.loads(path.read_text().splitlines()[0])["seed"] == SETTINGS.seed
 
 
@@ -189,8 +221,8 @@ def test_a_line_that_was_being_written_is_left_out(cut: Path):
     cut.write_bytes(whole[:-20])
     server = Server()
     tried(cut, server)
-    assert server.asked == ["b", "c"]
-    assert [one["id"] for one in kept_in(cut)] == [CLEAN, "a", "b", "c"]
+    assert server.asked == ["b", "c", CLEAN]
+    assert [one["id"] for one in kept_in(cut)] == ["a", "b", "c", CLEAN]
 
 
 @pytest.mark.parametrize(
@@ -238,7 +270,7 @@ def test_a_full_disk_ends_the_run_and_loses_nothing(tmp_path: Path, monkeypatch:
     assert not path.exists() or b'"key"' not in path.read_bytes()
     server = Server()
     tried(path, server)
-    assert server.asked == [CLEAN, *NAMES]
+    assert server.asked == [*NAMES, CLEAN]
 
 
 def test_a_checkpoint_is_told_by_its_files(tmp_path: Path):

@@ -44,7 +44,35 @@ BETWEEN = (
 )
 """What takes more than its share of a minute."""
 
+WORKFLOWS = (
+    "tests/faults/test_baseline.py",
+    "tests/faults/test_kept.py",
+    "tests/faults/test_mutation.py",
+    "tests/faults/test_names_of_faults.py",
+    "tests/faults/test_on_nodes.py",
+    "tests/faults/test_run.py",
+    "tests/faults/test_served.py",
+    "tests/harness/test_fp8.py",
+    "tests/harness/test_kernel_check.py",
+    "tests/harness/test_ranks.py",
+    "tests/harness/test_side_by_side.py",
+    "tests/harness/test_slower.py",
+    "tests/harness/test_workers.py",
+    "tests/subjects/test_openai.py",
+    "tests/subjects/test_transformers.py",
+    "tests/tracer/test_check.py",
+    "tests/tracer/test_drafts.py",
+    "tests/tracer/test_oracle.py",
+    "tests/tracer/test_run.py",
+    "tests/tracer/test_transformers.py",
+)
+"""Whole workflows, which start processes, patched copies, servers or tracers, one after another.
+
+They run where a file of their own room was changed, or they were, and every night.
+"""
+
 SLOW = (
+    *WORKFLOWS,
     # Lists are calibrated: many seeds, every pair and form of every draft, what Hypothesis finds and shrinks.
     "tests/kernels/test_lists.py::test_calls_of_a_size_are_of_consequence",
     "tests/kernels/test_lists.py::test_so_does_a_list_of_another_seed",

@@ -20,7 +20,7 @@ from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
-from tests.layers import has, layer
+from tests.layers import WORKFLOWS, has, layer
 from tests.structure import ROOMS, ROOT, imported_names, imports_of, is_type_checking, module_of
 
 EVERYTHING = (
@@ -422,8 +422,10 @@ def plan(base: str | None) -> tuple[str, str, str, str]:
 
 
 def slow_of(changed: Set[str]) -> set[str]:
-    """Return the slow tests that were changed themselves, or whose folder was."""
+    """Return the slow tests that were changed themselves, or whose folder was, and whole workflows of its room."""
     found = {path for path in changed if is_test(path) and has("slow", path)}
+    rooms = {path.split("/")[0] for path in changed}
+    found |= {path for path in WORKFLOWS if path.split("/")[1] in rooms}
     for start, names in SLOW_OF.items():
         if any(path.startswith(start) for path in changed):
             found |= set(names.split())

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from tests import reach
-from tests.layers import has, layer
+from tests.layers import WORKFLOWS, has, layer
 
 EVERY = frozenset(path for path in reach.files() if reach.is_test(path))
 
@@ -161,6 +161,9 @@ def test_what_is_slow_is_run_where_it_was_changed_or_is_about_it():
     }
     assert reach.slow_of({"report/html/page.py"}) == {"tests/report/test_browser.py"}
     assert reach.slow_of({"report/text.py"}) == set()
+    tracers = {path for path in WORKFLOWS if path.startswith("tests/tracer/")}
+    assert tracers
+    assert reach.slow_of({"tracer/architectures.py"}) == tracers
 
 
 @pytest.mark.parametrize(("start", "names"), reach.SLOW_OF.items())

@@ -25,7 +25,7 @@ endif
 # A benchmark imports its neighbours, which -P would hide.
 BENCH = PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN) benchmarks/bench.py
 
-.PHONY: demo check test test-fast test-slow test-long docs dist fresh lowest released faults matrix results images nightly smoke tables mutation lint types vllm sglang bench test-gpu engines-gpu bench-gpu sanitize-gpu system clean
+.PHONY: demo check test test-fast test-slow test-long docs dist fresh lowest released faults matrix results images nightly smoke tables mutation lint types vllm sglang bench notice test-gpu engines-gpu bench-gpu sanitize-gpu system clean
 
 # The first thing to run: a known bug, brought back, found and explained, in half a minute.
 demo: $(READY)
@@ -127,6 +127,10 @@ KINDS ?= decode gdn extend verify step prefix preemption overlap mixed
 
 bench: $(READY)
 	$(BENCH) scenarios $(KEEP) $(ARGS)
+
+# How soon known bugs are noticed, ARGS="--apart FOLDER" others, too: seconds go to HISTORY.
+notice: $(READY)
+	$(BENCH) notice $(KEEP) $(ARGS)
 
 test-gpu: $(READY)
 	PYTHON=$(firstword $(BIN)) tests/gpu.sh $(ARGS)

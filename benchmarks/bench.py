@@ -61,6 +61,12 @@ KINDS = {
     ),
     "linear": Kind("linear", ("tokens", "layer", "cut"), ("tokens",)),
     "scenarios": Kind("scenarios", ("part",), ("scenarios", "device"), {"scenarios": 200, "device": "cpu"}),
+    "notice": Kind(
+        "notice",
+        ("set",),
+        ("every", "apart", "scenarios", "repeats", "workers"),
+        {"scenarios": 60, "repeats": 3, "device": "cpu"},
+    ),
     "campaign": Kind(
         "campaign",
         ("what",),
@@ -115,6 +121,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "wheel": {"type": wheel, "action": "append", "help": "a package's wheel, may be given several times"},
     "scenarios": {"type": at_least(1), "help": "how many"},
     "workers": {"type": at_least(1), "default": 2, "help": "how many"},
+    "every": {"type": at_least(1), "default": 20, "help": "one of so many known bugs"},
+    "apart": {"type": Path, "action": "append", "help": "a folder of other bugs, may be given several times"},
     "cluster": {"required": True, "help": "address of a Ray cluster on this machine"},
     "templates": {"type": at_least(1), "default": 24, "help": "scenarios that are really run"},
     "fail-every": {"type": at_least(1), "default": 50, "help": "one of so many scenarios fails"},

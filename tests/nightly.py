@@ -29,6 +29,7 @@ PARTS = {
     "matrix": (f"ARGS=--seed {_TODAY} --seeds 1 --examples 60",),
     "mutation": (f"ARGS=--seed {_TODAY} --count 150",),
     "images": (),
+    "notice": (f"ARGS=--seed {_TODAY}",),
     "test-slow": (),
     "test-long": (),
     "fresh": (),
@@ -45,6 +46,7 @@ NUMBERS = (
     re.compile(r"\d+ of \d+ detected as named.*"),
     re.compile(r"^(?:PASS|FAIL|INCONCLUSIVE|SKIP)\b.*?(?=\. Again:|$)", re.MULTILINE),
     re.compile(r"\d+ of \d+ mutants are noticed"),
+    re.compile(r"\d+ of \d+ noticed: median .*"),
     re.compile(r"no issues found in \d+ source files"),
     re.compile(r"\d+ of \d+ commands did what they should.*"),
 )

@@ -30,7 +30,7 @@ def run_in(evidence: Evidence, lockstep: Lockstep, step: int) -> Iterator[ModelF
     proposes_at_extend = form.kind.proposes_at_extend or form.proposes == "chain"
     planned, width = lockstep.planned_width(step), lockstep.width(step)
     size, chunks = launched(evidence, rows), lockstep.rows(step, 0)
-    packs, disaggregated = tokens > 0 and evidence.scenario.schedule.mixed, evidence.scenario.schedule.disaggregation
+    packs, disaggregated = tokens > 0 and evidence.scenario.schedule.mixed, evidence.scenario.engines > 1
     held = packed_tokens(evidence, lockstep.packed(step)) if packs else tokens
     chosen = ((chunks, tokens) if _tells_of_prompts(evidence) else (chunks,)) if tokens else ()
     overlaps = bool(evidence.schedule.overlap)

@@ -182,7 +182,7 @@ def _expected(evidence: Evidence, step: int) -> dict[LaunchKind, list[int]]:
     form = evidence.form
     expected = {LaunchKind.PREFILL: [len(chunks)], LaunchKind.VERIFY: [len(decode)]}
     of_any = (evidence.lockstep.rows(step, phase) for phase in (0, 1)) if evidence.lockstep else (chunks, decode)
-    if evidence.scenario.schedule.mixed and all(of_any) and not evidence.scenario.schedule.disaggregation:
+    if evidence.scenario.schedule.mixed and all(of_any) and evidence.scenario.engines == 1:
         # Both kinds of rows are in one launch, whatever their number (S-MIXED-4).
         expected = {LaunchKind.MIXED: [len(chunks) + len(decode)]}
     if form.kind.extends:
@@ -193,7 +193,7 @@ def _expected(evidence: Evidence, step: int) -> dict[LaunchKind, list[int]]:
     if evidence.hybrid:
         expected[LaunchKind.COMMIT] = [len(decode)]
         expected[LaunchKind.FINISH] = [len(evidence.schedule.ending(step, phase)) for phase in (0, 1)]
-    if evidence.scenario.schedule.disaggregation:
+    if evidence.scenario.engines > 1:
         expected[LaunchKind.PACK] = [sum(map(evidence.schedule.leaves, chunks))]
         installed = evidence.schedule.installed
         expected[LaunchKind.INSTALL] = [sum((row.request, row.round) in installed for row in decode)]

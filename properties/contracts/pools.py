@@ -259,7 +259,7 @@ def _of_ended(evidence: Evidence) -> Differences:
     """Check that an engine has what it needs of each request that has not ended, once, and nothing of any other."""
     schedule, got = evidence.schedule, evidence.subject.typed("pool.kept", Holdings)
     # A step on its way, or a prompt, has tensors of its own.
-    moves = evidence.scenario.schedule.overlap or evidence.scenario.schedule.disaggregation
+    moves = evidence.scenario.schedule.overlap or evidence.scenario.engines > 1
     at_first = got[min(got)].tensor_bytes if got else 0
     requests, before, expected = range(len(evidence.scenario.requests)), 0, dict[Key, Datum]()
     for key in ends(evidence):

@@ -185,7 +185,7 @@ def _goes_by_batch(scenario: Scenario) -> bool:
     """Return whether the drafts of a round may depend on how many rows its batch has."""
     by_batch = isinstance(scenario.adaptive_steps, AdaptiveByBatch) or scenario.schedule.draft_batch > 0
     # Who is taken by a transfer has a round in that step (S-DISAGG-9).
-    return by_batch or (scenario.schedule.disaggregation and scenario.adaptive_steps is not None)
+    return by_batch or (scenario.engines > 1 and scenario.adaptive_steps is not None)
 
 
 def _on_demand(evidence: Evidence) -> Iterator[Mismatch]:
@@ -194,7 +194,7 @@ def _on_demand(evidence: Evidence) -> Iterator[Mismatch]:
         live = holding.live(step)
         needed = holding.needed(live, step)
         yield from _gives_way(evidence, holding, step)
-        if not evidence.scenario.schedule.disaggregation:
+        if evidence.scenario.engines == 1:
             # With two engines another contract knows who comes to which of them.
             yield from _comes_back(evidence, holding, step, live, needed)
         yield from _fits(evidence, holding, step, live, needed)

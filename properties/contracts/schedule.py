@@ -23,7 +23,7 @@ def _illegal(evidence: Evidence) -> Iterator[Mismatch]:
         yield from _request(evidence, request, by_request.get(request, []))
     for (_, phase), rows in evidence.schedule.batches.items():
         yield from _batch(evidence, phase, rows)
-    if not evidence.scenario.schedule.disaggregation:
+    if evidence.scenario.engines == 1:
         yield from _live(evidence)
         yield from _admitted(evidence)
         yield from _waiting(evidence)

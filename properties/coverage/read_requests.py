@@ -25,7 +25,7 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
     finals = {key.request for key in evidence.subject.channel("commit.final")}
     unfolded = [key.request for key in evidence.subject.channel("commit.unfolded") if key.round]
     tokens = [(key.request, len(value)) for key, value in emitted.items()]
-    moved = {index for index, _ in schedule.installed} if scenario.schedule.disaggregation else frozenset[int]()
+    moved = {index for index, _ in schedule.installed} if scenario.engines > 1 else frozenset[int]()
     hidden = {key.request for key in evidence.reference.channel("disaggregation.hidden")}
     shown = "accept.correct_len" if "accept.correct_len" in evidence.subject.channels else "round.drafts"
     rounds = Counter(key.request for key in evidence.subject.channel(shown))

@@ -98,7 +98,8 @@ def read_fault(path: Path) -> FaultFile:
         raise PatchError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     head, changes = _split(text)
     try:
-        raw = tomllib.loads(head)
+        # A plain diff says nothing of drafts, so that it is tried with each.
+        raw = tomllib.loads(head) if head else {"draft": "all"}
         if (draft := raw.get("draft", ALGORITHMS[0])) not in DRAFT_SETS:
             raise PatchError(f"invalid draft {draft!r}: expected {', '.join(DRAFT_SETS)}")
         if (model := raw.get("model", "")) not in ("", *TINY):

@@ -30,7 +30,11 @@ _FEW = 3
 Ids = Annotated[list[str] | None, typer.Option("--id", help="Only this fault (may be repeated).")]
 Patches = Annotated[
     list[Path] | None,
-    typer.Option("--patch", help="Also a fault that is not in the catalogue: its file, or a diff (may be repeated)."),
+    typer.Option(
+        "--patch",
+        help="Also a fault that is not in the catalogue: its file, or a diff, which meets scenarios of all drafts"
+        " (may be repeated).",
+    ),
 ]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, max=100, help="How many seeds to try, from --seed on.")]
 Examples = Annotated[int, typer.Option("--examples", min=1, help="Most scenarios for each seed.")]

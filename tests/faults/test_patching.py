@@ -217,6 +217,12 @@ def test_front_matter_names_the_draft_whose_scenarios_a_fault_meets(draft: str, 
     assert read_fault(path).fault.draft == "eagle"
 
 
+def test_a_plain_diff_meets_all_drafts(tmp_path: Path):
+    path = tmp_path / "mine.diff"
+    path.write_text(catalogue()["stop-tail-kept"].text)
+    assert read_fault(path).fault.draft == "all"
+
+
 @pytest.mark.parametrize("draft", ['"medusa"', "3", '["mtp"]'])
 def test_an_unknown_draft_is_refused_with_those_that_are_known(draft: str, tmp_path: Path):
     path = tmp_path / "bad.patch"

@@ -126,6 +126,8 @@ class EngineSubject(Subject):
                 one.capture(self._backend())
                 if scenario.graphs.at_start:
                     one.warm_up()
+        group.watch(recorder.probes.on_collective)  # and no longer those of the run before
+        recorder.report_kept(-1)
         try:
             steps = _serve(served, build.requests(scenario, script), recorder.report_returned)
         except Exception:

@@ -290,8 +290,12 @@ class TraceRecorder(Probes):
         self.paged.report_pools(step)
         going = sum(one._engine.scheduler.unfinished for one in self._recorders)
         if not going or going < self._going or not step % KEPT_EVERY:
-            self._log.add("pool.kept", Key(-1, step), kept([one._engine for one in self._recorders], self._observers))
+            self.report_kept(step)
         self._going = going
+
+    def report_kept(self, step: int) -> None:
+        """Report what is kept of which requests after an engine step, or before the first one (-1)."""
+        self._log.add("pool.kept", Key(-1, step), kept([one._engine for one in self._recorders], self._observers))
 
     def report_reachable(self, served: Engine | PrefillDecode, step: int, service: int) -> None:
         """Report what can be reached from an idle engine, or an idle pair of engines, except the observers."""

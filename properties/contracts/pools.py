@@ -259,19 +259,21 @@ def _of_ended(evidence: Evidence) -> Differences:
     """Check that an engine has what it needs of each request that has not ended, once, and nothing of any other."""
     schedule, got = evidence.schedule, evidence.subject.typed("pool.kept", Holdings)
     # A step on its way, or a prompt, has tensors of its own.
-    moves = evidence.scenario.schedule.overlap or evidence.scenario.engines > 1
-    at_first = got[min(got)].tensor_bytes if got else 0
+    moves, last = evidence.scenario.schedule.overlap or evidence.scenario.engines > 1, schedule.last_step + 1
+    at_first = got[_START].tensor_bytes if _START in got else 0
     requests, before, expected = range(len(evidence.scenario.requests)), 0, dict[Key, Datum]()
+    expected[_START] = Holdings((), at_first, 0)
     for key in ends(evidence):
         begun = {one for one in schedule.spans if schedule.goes_on(one, key.round)}
         live = tuple(one for one in requests if one in begun or schedule.waits(one, key.round))
         if not live or len(live) < before or not key.round % KEPT_EVERY:
-            tensor_bytes = got[key].tensor_bytes if moves and key in got else at_first
+            tensor_bytes = got[key].tensor_bytes if moves and key.round < last and key in got else at_first
             expected[key] = Holdings(live, tensor_bytes, 0)
         before = len(live)
     yield first_divergence("memory.kept", "pool.kept", expected, got)
 
 
+_START = Key(-1, -1)  # before the first step
 _COMMON: dict[str, Any] = {"cites": "S-BATCH-1", "minimum": "scenarios slot_reuses"}
 CONTRACTS = (
     contract(

@@ -371,7 +371,7 @@ OF_ENGINE = (
         "requests",
         scope="engine",
         what="what the engine keeps while requests run",
-        at="request -1, round: engine step, of those that S-BATCH-11 names; once more at the end",
+        at="request -1, round: engine step, of those that S-BATCH-11 names; -1 before the first; once more at the end",
         holds="`Holdings` (S-BATCH-11)",
     ),
     Channel(

@@ -126,6 +126,7 @@ class _Play:
         self.said.append(Observation(channel, key, value))
 
     def serve(self) -> None:
+        self.say("pool.kept", Key(-1, -1), Holdings((), 4096, 0))
         while self.waiting or self.live:
             self.launched = 0
             self.admit()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from draftproof.properties.values.channel import Channel
-from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.channels import CHANNELS, START_CHANNELS
 from draftproof.properties.values.observed import Datum
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script, steering
@@ -83,5 +83,5 @@ def _observation(channel: Channel, observation: Observation, requests: int) -> I
     if fields != channel.keys:
         yield f"invalid key fields {fields} of {at}: expected {channel.keys}"
     requests_allowed = range(-1, 0) if channel.scope == "engine" else range(requests)
-    if key.request not in requests_allowed or key.round < 0:
+    if key.request not in requests_allowed or key.round < (-1 if channel.name in START_CHANNELS else 0):
         yield f"{at} belongs to no request and round of the scenario"

@@ -14,6 +14,8 @@ _OF_KINDS = tuple(channel for kind in DRAFT_KINDS for channel in kind.channels)
 CHANNELS: dict[str, Channel] = {
     channel.name: channel for channel in sorted((*_OF_KINDS, *_TABLE), key=lambda channel: PHASES.index(channel.phase))
 }
+START_CHANNELS = frozenset({"pool.kept"})
+"""Channels that are said before the first step, too, as of round -1."""
 DISAGGREGATION_CHANNELS = frozenset(channel.name for channel in _TABLE if channel.name.startswith("disaggregation."))
 OVERLAP_CHANNELS = frozenset(channel.name for channel in _TABLE if channel.name.startswith("overlap."))
 TAPPED = frozenset(channel.name for channel in _TABLE if channel.is_tapped)

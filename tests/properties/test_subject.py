@@ -60,6 +60,7 @@ def test_our_own_conform(subject: Subject) -> None:
         ((Observation("accept.bonus", Key(0, 1), 3),), "not declared"),
         ((LENGTH._replace(key=Key(0, 0, row=2)),), "key fields"),
         ((LENGTH._replace(key=Key(9, 0)),), "no request"),
+        ((LENGTH._replace(key=Key(0, -1)),), "no request"),
         ((LENGTH._replace(value=True),), "expected int"),
         ((LENGTH._replace(value=Agreeing(7)),), "expected int"),
         (

@@ -24,11 +24,14 @@ def notice(given: Namespace) -> Iterator[dict[str, Any]]:
     The bugs are every `--every`-th known one by name, of those that scenarios of probes meet, and all in each folder of
     `--apart`; each meets up to `--scenarios` of `--repeats` seeds from `--seed` on. One that a seed does not notice
     counts as later than any other, so that a median or a 90th percentile is left out where it falls on one.
-    Raises DraftproofError for a folder without faults, and for one that is no longer a mistake.
+    Raises DraftproofError for a folder without faults or of a name that another one has, and for a fault that is no
+    longer a mistake.
     """
-    sets = {"known": known(given.every)} | {folder.name: kept_apart(folder) for folder in given.apart or ()}
+    sets = [("known", known(given.every)), *((folder.name, kept_apart(folder)) for folder in given.apart or ())]
+    if len(dict(sets)) < len(sets):
+        raise DraftproofError(f"invalid --apart: expected names that differ from each other and from {sets[0][0]!r}")
     seeds = range(given.seed, given.seed + given.repeats)
-    for name, files in sets.items():
+    for name, files in sets:
         report = run_faults(files, seeds, given.scenarios, parallel=given.workers)
         for one in report.faults:
             if one.outcome not in NOTICED and one.outcome != "survived":

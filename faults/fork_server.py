@@ -100,14 +100,17 @@ class FaultsBeside:
             return WHOLE_LIST
         return max(most_met(self._done[ops], self._seeds)[place], *self._met[place : place + 1], 0)
 
+    def cut(self, task: Task, place: int, orders: Iterator[AnyOrder]) -> Iterator[AnyOrder]:
+        """Yield the orders of a task for a seed, of a clean twin those that it needs to run."""
+        return itertools.takewhile(
+            lambda one: not is_twin(task.id) or one.number < self.needed(task.ops, place), orders
+        )
+
 
 def work(
-    task: Task, batch: Batch, preloaded: Preloaded, beside: FaultsBeside | None = None
+    task: Task, batch: Batch, preloaded: Preloaded, beside: FaultsBeside
 ) -> Generator[AnyOrder, Answer, TaskResult]:
-    """Yield the orders of a task one after another, of a clean twin as many as are `needed` beside its faults.
-
-    Returns what their answers showed.
-    """
+    """Yield the orders of a task one after another; return what their answers showed."""
 
     def stale(answer: Answer) -> str:
         return own_error(answer.detail, task.folder, task.own) if answer.outcome is Outcome.CRASH else ""
@@ -115,9 +118,7 @@ def work(
     effective: set[str] = set()
     seeds: list[SeedResult] = []
     for place, seed in enumerate(batch.seeds):
-        orders = orders_of(task, batch, place, preloaded)
-        if beside and is_twin(task.id):
-            orders = itertools.takewhile(lambda one: one.number < beside.needed(task.ops, place), orders)  # noqa: B023
+        orders = beside.cut(task, place, orders_of(task, batch, place, preloaded))
         running = trial(seed, orders, task.expected, stale)
         answer: Answer | None = None
         while True:

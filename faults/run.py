@@ -33,7 +33,7 @@ _PARALLEL = {"cpu": 2, "cuda": 12}
 _DEADLINE = {"cpu": 60.0, "cuda": 180.0}
 """By device: how many faults run at a time, and the seconds that an example may take."""
 _LANE = 4
-"""So many faults run at a time beside each other where there are places for several such groups."""
+"""So many faults run beside each other in a lane, at least, where there are more places than these."""
 _FEW_TASKS = 16
 """A group of more tasks runs by itself on a CPU."""
 Progress = Callable[[str], None]
@@ -234,7 +234,8 @@ def _shares(tasks: list[int], batch: Batch) -> tuple[int, list[int]]:
     if batch.device == "cuda" or places >= groups:
         return max(1, groups), [max(1, round(places * count / sum(tasks))) for count in tasks]
     if places > _LANE:
-        return places // _LANE, [_LANE] * groups
+        lanes = places // _LANE
+        return lanes, [places // lanes] * groups
     return (1, [places] * groups) if max(tasks) > _FEW_TASKS else (places, [1] * groups)
 
 

@@ -125,14 +125,14 @@ class MemoryWatch:
     def _take_changes(self) -> set[int]:
         """Return what changed since the last call."""
         now, before = self._arena.memory, self._before
-        changed = _different(now.view(torch.int64), before.view(torch.int64))
+        whole = now.view(torch.int64), before.view(torch.int64)
+        words = changed = _different(*whole)
         if not changed.size:
             return set()
-        words = changed
         if self._word is torch.uint8:
             each = (8 * words[:, None] + np.arange(8)).ravel()
             words = each[_different(now[each], before[each])]
-        _copy_words(now.view(torch.int64), before.view(torch.int64), changed)
+        _copy_words(*whole, changed)
         names = self._names(words) if self._named is None else self._named[words]
         # Most neighbours are words of one place.
         return {int(names[0]), *names[1:][names[1:] != names[:-1]].tolist()} - {-1}

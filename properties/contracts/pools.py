@@ -25,6 +25,8 @@ from draftproof.properties.values.relations import (
 )
 from draftproof.properties.values.trace import Key
 
+_START = Key(-1, -1)  # before the first step
+
 
 def live_rows(evidence: Evidence, step: int) -> dict[int, Row]:
     """Return request -> its last row, of those that go on after an engine step."""
@@ -273,7 +275,6 @@ def _of_ended(evidence: Evidence) -> Differences:
     yield first_divergence("memory.kept", "pool.kept", expected, got)
 
 
-_START = Key(-1, -1)  # before the first step
 _COMMON: dict[str, Any] = {"cites": "S-BATCH-1", "minimum": "scenarios slot_reuses"}
 CONTRACTS = (
     contract(

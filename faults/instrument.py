@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping, Set
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from draftproof.faults.patching import Placed
@@ -31,19 +31,26 @@ class _Source:
         self.text, self.lines = text, text.splitlines()
 
     @cached_property
-    def tree(self) -> ast.Module:
-        return ast.parse(self.text)
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All nodes, outside in, level by level."""
+        return tuple(ast.walk(ast.parse(self.text)))
+
+    @cached_property
+    def jits(self) -> tuple[tuple[str, tuple[ast.AST, ...]], ...]:
+        """The Triton functions: their names, and the nodes of each."""
+        functions = (node for node in self.nodes if isinstance(node, ast.FunctionDef) and _is_jit(node))
+        return tuple((function.name, tuple(ast.walk(function))) for function in functions)
 
     @cached_property
     def parent(self) -> dict[ast.AST, ast.AST]:
-        return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+        return {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
 
     def statement(self, line: int) -> ast.stmt | None:
         """Return the innermost statement that covers a line, decorators included."""
         best: ast.stmt | None = None
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.stmt) and _first_line(node) <= line <= (node.end_lineno or node.lineno):
-                best = node  # walk goes outside in, level by level
+                best = node  # the last is the innermost
         return best
 
     def function(self, node: ast.AST | None) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
@@ -69,6 +76,12 @@ class _Source:
         return not before.strip() and not here.startswith(b"elif")
 
 
+@lru_cache(maxsize=1024)
+def _source(text: str) -> _Source:
+    """Return a file; those that no hunk changes are parsed once for all faults."""
+    return _Source(text)
+
+
 def instrument(
     files: Mapping[str, str], placed: Mapping[str, tuple[Placed, ...]], old: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, tuple[int, ...]]]:
@@ -76,7 +89,7 @@ def instrument(
 
     Hunks are numbered from 0 in the order of `placed`. Raises SyntaxError if a patched file is not Python.
     """
-    sources = {path: _Source(text) for path, text in files.items()}
+    sources = {path: _source(text) for path, text in files.items()}
     insertions: dict[str, list[_Insertion]] = {path: [] for path in files}
     hunks = ((path, hunk) for path, of_path in placed.items() for hunk in of_path)
     for number, (path, hunk) in enumerate(hunks):
@@ -96,7 +109,7 @@ def _own(source: _Source, placed: Iterable[Placed], insertions: Iterable[_Insert
 
 def _called_with(source: _Source, lines: Set[int]) -> set[int]:
     """Return where calls begin that have an argument in one of these lines: there a wrong one is told."""
-    calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call)]
+    calls = [node for node in source.nodes if isinstance(node, ast.Call)]
     wrong = [
         call for call in calls if lines & {one.lineno for one in [*call.args, *(kw.value for kw in call.keywords)]}
     ]
@@ -107,7 +120,7 @@ def _insertions(
     sources: Mapping[str, _Source], path: str, placed: Placed, old: str, number: int
 ) -> Iterable[tuple[str, _Insertion]]:
     source = sources[path]
-    line = _first_code(placed.added) or _line_after(source, placed, _Source(old))
+    line = _first_code(placed.added) or _line_after(source, placed, _source(old))
     node = source.statement(line) or _next_statement(source, line)
     if node is None or not line:  # without a line it changes comments only
         return
@@ -150,7 +163,7 @@ def _first_code(lines: Mapping[int, str]) -> int:
 
 
 def _next_statement(source: _Source, line: int) -> ast.stmt | None:
-    later = [node for node in ast.walk(source.tree) if isinstance(node, ast.stmt) and node.lineno > line]
+    later = [node for node in source.nodes if isinstance(node, ast.stmt) and node.lineno > line]
     return min(later, key=lambda node: (node.lineno, node.col_offset), default=None)
 
 
@@ -159,7 +172,7 @@ def _launches(sources: Mapping[str, _Source], name: str, number: int) -> Iterabl
     names = _callers(sources, name)
     for path, source in sources.items():
         seen: set[int] = set()
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if not _uses(node, names):
                 continue
             function, statement = source.function(node), source.statement(node.lineno)  # type: ignore[attr-defined]
@@ -174,10 +187,10 @@ def _callers(sources: Mapping[str, _Source], name: str) -> set[str]:
     names = {name}
     while True:
         more = {
-            node.name
+            jit
             for source in sources.values()
-            for node in ast.walk(source.tree)
-            if isinstance(node, ast.FunctionDef) and _is_jit(node) and any(_uses(n, names) for n in ast.walk(node))
+            for jit, nodes in source.jits
+            if any(_uses(node, names) for node in nodes)
         }
         if more <= names:
             return names

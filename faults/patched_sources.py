@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,11 +48,19 @@ def patched(sources: Mapping[str, str], hunks: tuple[Hunk, ...]) -> Patched:
     return Patched(texts, tuple(at.name for of_path in placed.values() for at in of_path), own)
 
 
-def write_copy(folder: Path, sources: Mapping[str, str], hunks: tuple[Hunk, ...] = ()) -> Copy:
-    """Write the sources, patched, under `folder`. Raises what `patched` raises."""
+def write_copy(
+    folder: Path, sources: Mapping[str, str], hunks: tuple[Hunk, ...] = (), clean: Copy | None = None
+) -> Copy:
+    """Write the sources, patched, under `folder`. Raises what `patched` raises.
+
+    `clean`: a copy beside it of the sources without patches; it shares the files that no hunk changes.
+    """
     made = patched(sources, hunks) if hunks else Patched(sources)
+    for directory in dict.fromkeys((folder / path).parent for path in made.texts):
+        directory.mkdir(parents=True, exist_ok=True)
     for path, text in made.texts.items():
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
+        if clean and text == sources[path]:
+            os.link(os.path.join(clean.folder, path), os.path.join(folder, path))
+        else:
+            (folder / path).write_text(text, encoding="utf-8")
     return Copy(str(folder), made.hunks, made.own)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections import deque
+import threading
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from draftproof.faults.patched_sources import write_copy
 from draftproof.faults.patching import StalePatchError
 from draftproof.faults.served import ForkServer, Serve
 from draftproof.faults.trial import Expectation, FaultOutcome
+from draftproof.harness.side_by_side import SideBySide
 from draftproof.properties.kernels.table import KERNEL_CONTRACTS, KERNEL_PREFIX
 from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.strategies.scenarios import generate
@@ -155,6 +157,10 @@ def _met_by(fault: Fault, checkpoints: Checkpoints | None) -> _Met:
     return _Met(fault.draft, checkpoints or (tiny(fault.model, fault.draft) if fault.model else None))
 
 
+_Lists = Mapping[tuple[_Met, int], tuple[Scenario, ...]]
+"""By what makes them, and by seed."""
+
+
 @dataclass(frozen=True)
 class _Group:
     """Jobs that share a batch, clean twins last: one for each kernel, since these take long when interpreted.
@@ -181,20 +187,30 @@ def _plan(groups: list[_Group], batch: Batch, pieces: list[_Piece]) -> int:
     parts = _by_seed(batch) if batch.device == "cpu" and batch.parallel > _LANE else [batch]
     lanes, shares = _shares([len(group.tasks) for group in groups for _ in parts], batch)
     of_each = ((group, part) for group in groups for part in parts)
-    # Scenarios are made here, before there are threads: Hypothesis is not for several of them.
+    lists = _lists(groups, batch)
     for (group, part), share in zip(of_each, shares, strict=True):
-        pieces.append(_Piece(group, msgspec.structs.replace(_batch(part, group), parallel=share)))
+        pieces.append(_Piece(group, msgspec.structs.replace(_batch(part, group, lists), parallel=share)))
     return lanes
 
 
+def _lists(groups: list[_Group], batch: Batch) -> _Lists:
+    """Make what scenarios groups meet, before there are threads: Hypothesis is not for several of them."""
+    wanted = [(met, seed) for met in dict.fromkeys(group.met for group in groups) if met for seed in batch.seeds]
+    made = SideBySide(lambda _number, one: one[0].scenarios(one[1], batch.examples), wanted, batch.parallel)
+    return dict(zip(wanted, made, strict=True))
+
+
 def _run(pieces: list[_Piece], lanes: int, progress: Progress, serve: Serve) -> None:
-    """Fill the results of all pieces, `lanes` of them at a time."""
+    """Fill the results of all pieces, `lanes` of them at a time; `progress` hears of a fault after its last seed."""
+    left, counting = Counter(task.id for piece in pieces for task in piece.group.tasks), threading.Lock()
 
     def run(piece: _Piece) -> None:
         for result in serve(piece.batch):
             piece.results[result.id] = result
-            if not result.id.endswith(WHOLE):
-                progress(result.id)
+            with counting:
+                left[result.id] -= 1
+                if not left[result.id] and not result.id.endswith(WHOLE):
+                    progress(result.id)
 
     pool = ThreadPoolExecutor(max_workers=lanes)
     try:
@@ -239,12 +255,12 @@ def _shares(tasks: list[int], batch: Batch) -> tuple[int, list[int]]:
     return (1, [places] * groups) if max(tasks) > _FEW_TASKS else (places, [1] * groups)
 
 
-def _batch(batch: Batch, group: _Group) -> Batch:
+def _batch(batch: Batch, group: _Group, made: _Lists) -> Batch:
     """Return the batch of a group: the scenarios that it meets, or none for one that meets kernels."""
     batch = msgspec.structs.replace(batch, tasks=group.tasks, interpreted=group.interpreted)
     if group.met is None:
         return batch
-    lists = tuple(group.met.scenarios(seed, batch.examples) for seed in batch.seeds)
+    lists = tuple(made[group.met, seed] for seed in batch.seeds)
     wanted = any(task.baseline for task in group.tasks)
     plain = tuple(unsteered(scenario) for of_seed in lists for scenario in of_seed) if wanted else ()
     return msgspec.structs.replace(batch, scenarios=lists, baseline=plain)
@@ -261,7 +277,7 @@ def _groups(
     for number, file in enumerate(files):
         fault = file.fault
         try:
-            copy = write_copy(root / str(number), sources, file.hunks())
+            copy = write_copy(root / str(number), sources, file.hunks(), clean)
         except StalePatchError as error:
             stale[fault.id] = str(error)
             continue

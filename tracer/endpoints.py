@@ -28,6 +28,7 @@ from draftproof.subjects.openai.dialects import DIALECTS, Dialect, ServerAnswer,
 from draftproof.subjects.openai.http import Server, ServerError
 from draftproof.tracer.program import BOS, VOCABULARY, Program
 from draftproof.tracer.sessions import Asked, Session, TracerAnswer
+from draftproof.tracer.simulated import Drafting
 
 _APART, _SPARE, _AT_ONCE, _MOST_DRAFTS = 64, 2, 4, 64
 """Engine steps between the arrivals of two waves, pages that a request may take beyond its tokens,
@@ -37,10 +38,10 @@ DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 
 
 class Endpoint(Protocol):
-    """Something that decodes greedily with a tracer checkpoint; `width` are the drafts of a round, 0 if unknown."""
+    """Something that decodes greedily with a tracer checkpoint; `drafting.width` is 0 if it is unknown."""
 
     name: str
-    width: int
+    drafting: Drafting
 
     def serve(self, session: Session) -> list[TracerAnswer]:
         """Return what comes of each request."""
@@ -65,7 +66,7 @@ class HttpEndpoint:
             self._counted = 0
         if width and self._counted not in (0, width):
             raise ServerError(f"invalid --drafts {width}: expected {self._counted}, as the server's /metrics says")
-        self.width = width or self._counted
+        self.drafting = Drafting(width or self._counted)
 
     def _detected(self, dialects: Sequence[Dialect]) -> Dialect:
         errors = list[str]()
@@ -155,15 +156,32 @@ def draft_of(program: Program, checkpoint: Path, folder: Path | None, has: Seque
 
 
 class SubjectEndpoint:
-    """A subject, which loads the checkpoint. Raises InputError for a dtype that it does not take."""
+    """A subject, which loads the checkpoint. Raises InputError for a dtype that it does not take.
 
-    def __init__(self, subject: Subject, checkpoint: Path, draft: TracerDraft | None, width: int, dtype: Dtype) -> None:
+    One that cannot be steered chooses how many drafts a round has: its rounds are compared where it is known
+    (`is_known`) that these are `width`.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        checkpoint: Path,
+        draft: TracerDraft | None,
+        width: int,
+        dtype: Dtype,
+        *,
+        is_known: bool = False,
+    ) -> None:
         self._subject, self._draft = subject, draft
         self._model = Checkpoint(path=str(checkpoint.resolve()), vocab=VOCABULARY, dtype=dtype)
         allowed = subject.limits.dtypes or DTYPES
         require_input(dtype in allowed, "--dtype", dtype, f"one that the subject takes, {', '.join(allowed)}")
         self._steps = min(width, draft.most) if draft else width
-        self.width = self._steps if draft else 0
+        # A head has nothing to draft from behind a prompt of one token.
+        with_prompt = subject.limits.first_drafts == "with prompt"
+        tells = is_known or subject.limits.steering != "none"
+        is_told = draft and tells and not (with_prompt and draft.algorithm != "standalone")
+        self.drafting = Drafting(self._steps if is_told else 0, with_prompt)
         self.name = subject.name
 
     def serve(self, session: Session) -> list[TracerAnswer]:
@@ -174,11 +192,11 @@ class SubjectEndpoint:
         rounds: list[list[tuple[int, ...]]] = [[] for _ in session.requests]
         for key, tokens in sorted(trace.typed("accept.emitted", tuple).items()):
             rounds[key.request].append(tokens)
-        tells = self.width > 0 and self._subject.limits.steering != "none"
+        width, first = self.drafting.width, 0 if self.drafting.with_prompt else 1
         return [
             TracerAnswer(
                 tokens=tuple(token for one in of_request for token in one),
-                lengths=tuple(len(one) for one in of_request[1:]) if tells else None,
+                lengths=tuple(len(one) for one in of_request[first:]) if width else None,
             )
             for of_request in rounds
         ]

@@ -15,6 +15,7 @@ from draftproof.tracer.program import BYTES, Program
 from draftproof.tracer.sessions import Asked, Session, TracerAnswer
 from draftproof.tracer.simulated import (
     RIGHT,
+    Drafting,
     EngineMistake,
     Neighbour,
     agrees,
@@ -64,7 +65,7 @@ class Explainer:
     """
 
     program: Program
-    width: int
+    drafting: Drafting
     serve: Callable[[Session], Sequence[JudgedRequest]]
     until: float
     evidence: list[JudgedRequest] = field(default_factory=list)
@@ -112,7 +113,7 @@ class Explainer:
     def ranked(self) -> list[Reproduction]:
         """Return what reproduces how much, the best first."""
         of_wrong = sum(one.is_wrong for one in self.evidence)
-        told = {id(one): surprise(self.program, one, self.width) for one in self.evidence if one.is_wrong}
+        told = {id(one): surprise(self.program, one, self.drafting) for one in self.evidence if one.is_wrong}
         ranked = []
         for mistake, known in (self.found[name] for name in sorted(self.found, key=self._score, reverse=True)):
             wrong = [one for one in known if one.is_wrong]
@@ -129,26 +130,26 @@ class Explainer:
     def reproduces(self, one: JudgedRequest, mistake: EngineMistake) -> bool:
         """Return whether what was served is what the mistake makes, with whatever neighbour it reads."""
         return any(
-            agrees(one.asked, simulated(self.program, one.asked.prompt, self.width, mistake, near), one.served)
+            agrees(one.asked, simulated(self.program, one.asked.prompt, self.drafting, mistake, near), one.served)
             for near in (one.neighbours if mistake.reads_other else (None,))
         )
 
     def _possible(self, one: JudgedRequest) -> list[EngineMistake]:
         """Return the mistakes to try: where all tokens are right they are the draft's."""
         is_text = agrees(
-            one.asked, simulated(self.program, one.asked.prompt, 0), TracerAnswer(tokens=one.served.tokens)
+            one.asked, simulated(self.program, one.asked.prompt, Drafting(0)), TracerAnswer(tokens=one.served.tokens)
         )
-        return every(self.program, len(one.asked.prompt), self.width, of_draft=is_text)
+        return every(self.program, len(one.asked.prompt), self.drafting.width, of_draft=is_text)
 
     def _differ(self, session: Session, best: Sequence[EngineMistake]) -> bool:
         """Return whether the mistakes make different answers, in what this endpoint tells."""
         reads = any(one.reads_other for one in best)
-        right = [expected(self.program, one, self.width) for one in session.requests] if reads else []
+        right = [expected(self.program, one, self.drafting) for one in session.requests] if reads else []
         for number, asked in enumerate(session.requests):
             near = neighbours_of(session.requests, right, number) if reads else []
             first, *others = [one for one in best if near or not one.reads_other] or [RIGHT]
-            rounds = simulated(self.program, asked.prompt, self.width, first, next(iter(near), None))
-            answer = made(asked, rounds, told=self.width > 0).as_told(self.evidence[0].served)
+            rounds = simulated(self.program, asked.prompt, self.drafting, first, next(iter(near), None))
+            answer = made(asked, rounds, told=self.drafting.width > 0).as_told(self.evidence[0].served)
             one = JudgedRequest(asked, answer, near[:1])
             if not all(self.reproduces(one, mistake) for mistake in others):
                 return True
@@ -158,7 +159,7 @@ class Explainer:
 def explanations(
     program: Program,
     evidence: Sequence[JudgedRequest],
-    width: int,
+    drafting: Drafting,
     seconds: float,
     serve: Callable[[Session], Sequence[JudgedRequest]],
     drawn: Iterable[Session],
@@ -167,20 +168,22 @@ def explanations(
 
     Those that explain as much as each other are told apart by sessions of those `drawn` in which they differ.
     """
-    explainer = Explainer(program, width, serve, time.monotonic() + seconds)
+    explainer = Explainer(program, drafting, serve, time.monotonic() + seconds)
     explainer.look(evidence)
     explainer.tell_apart(drawn)
     return explainer.ranked()
 
 
-def judged(program: Program, session: Session, served: Sequence[TracerAnswer], width: int) -> Iterator[JudgedRequest]:
+def judged(
+    program: Program, session: Session, served: Sequence[TracerAnswer], drafting: Drafting
+) -> Iterator[JudgedRequest]:
     """Yield the requests of a session with what came of them."""
     for number, (asked, one) in enumerate(zip(session.requests, served, strict=True)):
-        is_wrong = not agrees(asked, simulated(program, asked.prompt, width), one)
+        is_wrong = not agrees(asked, simulated(program, asked.prompt, drafting), one)
         yield JudgedRequest(asked, one, neighbours_of(session.requests, served, number), is_wrong)
 
 
-def surprise(program: Program, one: JudgedRequest, width: int) -> float:
+def surprise(program: Program, one: JudgedRequest, drafting: Drafting) -> float:
     """Return the bits of what was served that is wrong: tokens other than the right ones behind what was served before.
 
     Accept lengths count where all tokens are right.
@@ -191,16 +194,17 @@ def surprise(program: Program, one: JudgedRequest, width: int) -> float:
     rows.extend(prompt + tokens)
     behind = range(len(prompt) - 1, len(prompt) + len(tokens) - 1)
     wrong = sum(rows.emitted(row) != token for row, token in zip(behind, tokens, strict=True))
-    if wrong or not width:
+    if wrong or not drafting.width:
         return wrong * math.log2(BYTES)
     lengths = one.served.lengths
     if lengths is None:
         return math.log2(1 + len(tokens))
-    right, places, first = simulated(program, prompt, width), set[int](), 0
+    right, places, first = simulated(program, prompt, drafting), set[int](), 0
     for each in right:
         first += len(each.emitted)
         places.add(first)
         if first >= len(tokens):
             break
-    ends = {1 + sum(lengths[: k + 1]) for k in range(len(lengths))}
-    return len(ends - places - {len(tokens)}) * math.log2(width + 1)
+    begin = len(tokens) - sum(lengths)
+    ends = {begin + sum(lengths[: k + 1]) for k in range(len(lengths))}
+    return len(ends - places - {len(tokens)}) * math.log2(drafting.width + 1)

@@ -17,7 +17,7 @@ from draftproof.tracer.endpoints import Endpoint
 from draftproof.tracer.explain import JudgedRequest, Reproduction, explanations, judged
 from draftproof.tracer.program import Program
 from draftproof.tracer.sessions import Asked, Session
-from draftproof.tracer.simulated import expected
+from draftproof.tracer.simulated import Drafting, expected
 
 _MOST_WRONG, _MOST_TRIES, _SHRINKING, _TOLD = 8, 80, 30.0, 3
 
@@ -94,11 +94,11 @@ def judge(
 
     Raises what the endpoint raises.
     """
-    began, width = time.monotonic(), endpoint.width
+    began, drafting = time.monotonic(), endpoint.drafting
     evidence, requests, tokens, compared = list[JudgedRequest](), 0, 0, 0
 
     def serve(session: Session) -> list[JudgedRequest]:
-        return list(judged(program, session, endpoint.serve(session), width))
+        return list(judged(program, session, endpoint.serve(session), drafting))
 
     failing: Session | None = None
     for session in drawn:
@@ -127,12 +127,12 @@ def judge(
         if not any(one.is_wrong for one in again):
             short, again = failing, [one for one in evidence if one.asked in failing.requests]
         known = [*evidence, *(again if short is not failing else [])]
-        ranked = explanations(program, known, width, seconds, serve, more)
+        ranked = explanations(program, known, drafting, seconds, serve, more)
         number = next(i for i, one in enumerate(again) if one.is_wrong)
         report = replace(
             report,
-            case=TracerCase(session=short, program=identity(program), width=width),
-            first=difference(program, again[number], number, width),
+            case=TracerCase(session=short, program=identity(program), width=drafting.width),
+            first=difference(program, again[number], number, drafting),
             explanations=tuple(map(_explained, ranked[:_TOLD])),
             equal=sum(one.wrong + one.right == ranked[0].wrong + ranked[0].right for one in ranked),
         )
@@ -143,9 +143,9 @@ def _explained(one: Reproduction) -> Explained:
     return Explained(**{name: value for name, value in one._asdict().items() if name != "family"})
 
 
-def difference(program: Program, one: JudgedRequest, number: int, width: int) -> TracerDifference:
+def difference(program: Program, one: JudgedRequest, number: int, drafting: Drafting) -> TracerDifference:
     """Return the first difference between what was served and what is right."""
-    right = expected(program, one.asked, width)
+    right = expected(program, one.asked, drafting)
     pairs: list[tuple[Literal["tokens", "rounds"], tuple[int, ...], tuple[int, ...]]]
     pairs = [("tokens", right.tokens, one.served.tokens)]
     if one.served.lengths is not None:

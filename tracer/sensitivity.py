@@ -12,7 +12,7 @@ from draftproof.tracer.generate import generated
 from draftproof.tracer.mistakes import every
 from draftproof.tracer.oracle import Round
 from draftproof.tracer.program import BOS, BYTES, Program
-from draftproof.tracer.simulated import EngineMistake, Neighbour, simulated
+from draftproof.tracer.simulated import Drafting, EngineMistake, Neighbour, simulated
 
 WITHIN, DRAFTS_A_ROUND = (4, 16, 32), 3
 _PROMPT, _LENGTH = (33, 100), 4096
@@ -40,10 +40,10 @@ def noticed(mixers: str, cases: int, advance: Callable[[], object] = lambda: Non
     for seed in range(cases):
         program, chance = generated(seed, _LENGTH, mixers, "eagle"), random.Random(seed)
         prompt, other = [(BOS, *chance.choices(range(BYTES), k=chance.randint(*_PROMPT))) for _ in range(2)]
-        right = list(_until(simulated(program, prompt, DRAFTS_A_ROUND), WITHIN[-1]))
+        right = list(_until(simulated(program, prompt, Drafting(DRAFTS_A_ROUND)), WITHIN[-1]))
         neighbour = _neighbour(program, other)
         for family, mistakes in _families(program, len(prompt)).items():
-            rounds = simulated(program, prompt, DRAFTS_A_ROUND, chance.choice(mistakes), neighbour)
+            rounds = simulated(program, prompt, Drafting(DRAFTS_A_ROUND), chance.choice(mistakes), neighbour)
             places.setdefault(family, []).append(_differ(right, rounds))
         advance()
     return {
@@ -65,9 +65,8 @@ def _families(program: Program, prompt: int) -> dict[str, list[EngineMistake]]:
 
 
 def _neighbour(program: Program, prompt: tuple[int, ...]) -> Neighbour:
-    text = [
-        token for one in _until(simulated(program, prompt, 0), WITHIN[-1] + DRAFTS_A_ROUND) for token in one.emitted
-    ]
+    rounds = _until(simulated(program, prompt, Drafting(0)), WITHIN[-1] + DRAFTS_A_ROUND)
+    text = [token for one in rounds for token in one.emitted]
     return Neighbour((*prompt, *text), len(prompt))
 
 

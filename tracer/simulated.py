@@ -16,6 +16,13 @@ _SHADOW, STALE, VOID, OTHER = 1000, 999, 998, 1
 that a chain wrote elsewhere, one whose rows nobody writes, and the neighbour."""
 
 
+class Drafting(NamedTuple):
+    """How many drafts a round has; the first are verified behind the prompt's last token, or behind the first token."""
+
+    width: int
+    with_prompt: bool = False
+
+
 class Neighbour(NamedTuple):
     """Another request of the session: all tokens that ran, and how many of them were its prompt."""
 
@@ -77,12 +84,15 @@ RIGHT = EngineMistake("right")
 def simulated(
     program: Program,
     prompt: Sequence[int],
-    width: int,
+    drafting: Drafting,
     mistake: EngineMistake = RIGHT,
     neighbour: Neighbour | None = None,
 ) -> Iterator[Round]:
-    """Yield the rounds of a request without end; the first one is the prompt's, and has no drafts."""
-    made, width = mistake.program(program), width if mistake.width is None else mistake.width
+    """Yield the rounds of a request without end; the first one is the prompt's, and has no drafts.
+
+    Where drafts come with the prompt, it emits nothing.
+    """
+    made, width = mistake.program(program), drafting.width if mistake.width is None else mistake.width
     prompt = mistake.prompt(tuple(prompt))
     live = Live(len(prompt), width, neighbour)
     rows = BitRows(made, mistake.view(live))
@@ -94,11 +104,11 @@ def simulated(
         return rows.emitted(row) if row >= 0 else rows.following()
 
     live.begin = live.prompt
-    rows.extend(prompt)
-    emitted = [following()]
+    rows.extend(prompt[:-1] if drafting.with_prompt else prompt)
+    emitted = [prompt[-1] if drafting.with_prompt else following()]
     if len(prompt) <= mistake.counts_prompts:
         yield Round([], 0, [])
-    yield Round([], 0, emitted)
+    yield Round([], 0, [] if drafting.with_prompt else emitted)
     for number in count(_SHADOW):
         text = rows.tokens[0]
         live.before, live.begin = live.begin, len(text)
@@ -150,9 +160,9 @@ def agrees(asked: Asked, rounds: Iterator[Round], served: TracerAnswer) -> bool:
     )
 
 
-def expected(program: Program, asked: Asked, width: int) -> TracerAnswer:
+def expected(program: Program, asked: Asked, drafting: Drafting) -> TracerAnswer:
     """Return what is right: the tokens, and with drafts the lengths of the rounds."""
-    return made(asked, simulated(program, asked.prompt, width), told=width > 0)
+    return made(asked, simulated(program, asked.prompt, drafting), told=drafting.width > 0)
 
 
 def made(asked: Asked, rounds: Iterator[Round], *, told: bool) -> TracerAnswer:

@@ -183,13 +183,14 @@ def _save(path: Path, case: TracerCase, origin: str) -> None:
 def _server(url: str, api: str | None, model: str | None, drafts: int | None, program: Program) -> Endpoint:
     from draftproof.subjects.openai.dialects import DIALECTS
     from draftproof.tracer.endpoints import HttpEndpoint
+    from draftproof.tracer.simulated import Drafting
 
     named = inputs.choose(api, [*DIALECTS], "--api") if api else None
     if drafts and not program.has_draft:
         raise inputs.InputError(f"invalid --drafts {drafts}: expected a tracer checkpoint with a draft")
     endpoint = HttpEndpoint(url, named, model, drafts or 0)
     if not program.has_draft or drafts == 0:
-        endpoint.width = 0
+        endpoint.drafting = Drafting(0)
     return endpoint
 
 
@@ -215,7 +216,7 @@ def _subject(
         draft = None
     if drafts == 0:
         raise inputs.InputError(f"invalid --drafts {drafts}: expected 1 or more of a subject")
-    return SubjectEndpoint(subject, checkpoint, draft, drafts or _STEPS, named)
+    return SubjectEndpoint(subject, checkpoint, draft, drafts or _STEPS, named, is_known=drafts is not None)
 
 
 def show(report: TracerReport, repeated: str) -> None:

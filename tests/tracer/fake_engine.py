@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from draftproof.tracer.program import Program
 from draftproof.tracer.sessions import Asked, Session, TracerAnswer
-from draftproof.tracer.simulated import RIGHT, EngineMistake, Neighbour, made, neighbours_of, simulated
+from draftproof.tracer.simulated import RIGHT, Drafting, EngineMistake, Neighbour, made, neighbours_of, simulated
 
 
 class Stock:
@@ -72,7 +72,7 @@ class Oracle:
     """What the oracle says of a mistake, as an endpoint; a request's neighbours are served with it, too."""
 
     def __init__(self, program: Program, width: int, mistake: EngineMistake = RIGHT) -> None:
-        self.name, self.width, self._program, self._mistake = "oracle", width, program, mistake
+        self.name, self.drafting, self._program, self._mistake = "oracle", Drafting(width), program, mistake
 
     def serve(self, session: Session) -> list[TracerAnswer]:
         """Decode each request again while what its neighbour emits changes."""
@@ -86,15 +86,15 @@ class Oracle:
 
     def _answer(self, one: Asked, near: Sequence[Neighbour]) -> TracerAnswer:
         mistake = self._mistake if near or not self._mistake.reads_other else RIGHT
-        rounds = simulated(self._program, one.prompt, self.width, mistake, next(iter(near), None))
-        return made(one, rounds, told=self.width > 0)
+        rounds = simulated(self._program, one.prompt, self.drafting, mistake, next(iter(near), None))
+        return made(one, rounds, told=self.drafting.width > 0)
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: TracerServer
 
     def do_GET(self) -> None:
-        if self.path != "/metrics" or not self.server.endpoint.width or self.server.wrong == "tells rounds":
+        if self.path != "/metrics" or not self.server.endpoint.drafting.width or self.server.wrong == "tells rounds":
             self.send_error(404)
             return
         name = "vllm:spec_decode_num_"
@@ -142,7 +142,7 @@ class TracerServer(ThreadingHTTPServer):
     def __init__(self, endpoint: Any, wrong: str) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.endpoint, self.wrong, self.lock = endpoint, wrong, threading.Lock()
-        self.rounds, self.accepted_at = 0, [0] * endpoint.width
+        self.rounds, self.accepted_at = 0, [0] * endpoint.drafting.width
 
 
 @contextmanager

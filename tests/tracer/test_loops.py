@@ -1,0 +1,115 @@
+"""Engines that are a loop: nobody tells them how many drafts to verify, and the first may come with the prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.subject import Subject
+from draftproof.properties.values.trace import Key, Observation, Trace
+from draftproof.tracer.endpoints import SubjectEndpoint, draft_of
+from draftproof.tracer.oracle import continuation
+from draftproof.tracer.program import Program
+from draftproof.tracer.runs import TracerReport, judge
+from draftproof.tracer.sessions import Asked, sessions
+from draftproof.tracer.simulated import Drafting, expected
+from tests.tracer.tracers import built, texts
+
+WIDTH = 3
+
+
+def decoded(
+    program: Program, prompt: tuple[int, ...], *, with_prompt: bool, loses: bool = False
+) -> Iterator[list[int]]:
+    """Yield what each round emits: both models say what follows a text. One that `loses` takes one draft at most."""
+    assert program.small is not None
+    text = [*prompt]
+    if not with_prompt:
+        yield continuation(program, text, 1)
+        text += continuation(program, text, 1)
+    while True:
+        drafts, right = continuation(program.small, text, WIDTH), continuation(program, text, WIDTH + 1)
+        accepted = next((i for i in range(WIDTH) if drafts[i] != right[i]), WIDTH)
+        emitted = right[: min(accepted, 1 if loses else WIDTH) + 1]
+        yield emitted
+        text += emitted
+
+
+class Loop(Subject):
+    """An engine of two models, one request after the other."""
+
+    name = "loop"
+
+    def __init__(self, program: Program, *, with_prompt: bool, loses: bool = False) -> None:
+        self.limits = Limits(
+            models=("checkpoint",),
+            drafts=("standalone",),
+            arrivals="serial",
+            steering="none",
+            first_drafts="with prompt" if with_prompt else "own round",
+            variants=(),
+        )
+        self._program, self._with_prompt, self._loses = program, with_prompt, loses
+
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        return frozenset({"accept.emitted"})
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        said = list[Observation]()
+        for index, (request, asked) in enumerate(zip(scenario.requests, script.requests, strict=True)):
+            one, text = Asked(prompt=request.prompt, count=request.budget, stops=asked.stop), list[int]()
+            rounds = decoded(self._program, request.prompt, with_prompt=self._with_prompt, loses=self._loses)
+            for number, emitted in enumerate(rounds):
+                before, text = len(text), [*one.cut([*text, *emitted])]
+                said.append(Observation("accept.emitted", Key(index, number), tuple(text[before:])))
+                if len(text) == one.count or text[-1] in one.stops:
+                    break
+        return Trace(self.name, self.channels(scenario), tuple(said))
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Program]:
+    return built(tmp_path_factory.mktemp("loops"), "llama", "standalone")
+
+
+@pytest.mark.parametrize("with_prompt", [True, False])
+def test_lengths_are_those_of_two_models_side_by_side(llama: tuple[Path, Program], with_prompt: bool):
+    _, program = llama
+    for text in texts(program, 12, 40, 5):
+        asked, lengths = Asked(prompt=tuple(text), count=14), list[int]()
+        for emitted in decoded(program, asked.prompt, with_prompt=with_prompt):
+            lengths.append(min(len(emitted), asked.count - sum(lengths)))
+            if sum(lengths) == asked.count:
+                break
+        answer = expected(program, asked, Drafting(WIDTH, with_prompt))
+        assert answer.tokens == tuple(continuation(program, text, asked.count))
+        assert answer.lengths == tuple(lengths if with_prompt else lengths[1:])
+
+
+def report(llama: tuple[Path, Program], subject: Loop, *, is_known: bool = True) -> TracerReport:
+    directory, program = llama
+    draft = draft_of(program, directory, None, subject.limits.drafts)
+    endpoint = SubjectEndpoint(subject, directory, draft, WIDTH, "float32", is_known=is_known)
+    return judge(endpoint, program, sessions(program, 3, 8, 30, 10), seconds=0, shrink=False)
+
+
+@pytest.mark.parametrize("with_prompt", [True, False])
+def test_its_rounds_are_compared_where_their_drafts_are_known(llama: tuple[Path, Program], with_prompt: bool):
+    loop, losing = (Loop(llama[1], with_prompt=with_prompt, loses=loses) for loses in (False, True))
+    right, unknown, wrong = report(llama, loop), report(llama, losing, is_known=False), report(llama, losing)
+    assert (right.verdict, right.compared) == ("PASS", right.requests)
+    assert (unknown.verdict, unknown.compared) == ("PASS", 0), "the tokens are right"
+    assert wrong.verdict == "FAIL"
+    assert wrong.first is not None
+    assert wrong.first.what == "rounds"
+
+
+def test_a_loop_is_not_taken_for_the_other_kind(llama: tuple[Path, Program]):
+    loop = Loop(llama[1], with_prompt=True)
+    loop.limits = Loop(llama[1], with_prompt=False).limits
+    assert report(llama, loop).verdict == "FAIL"

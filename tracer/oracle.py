@@ -203,13 +203,14 @@ class BitRows:
         """Return the token that the target emits behind a row."""
         return self._byte(row)
 
-    def drafted(self, width: int, request: int = 0) -> list[int]:
+    def drafted(self, width: int, request: int = 0, cached: Sequence[int] | None = None) -> list[int]:
         """Return what the draft proposes for the `width` tokens behind the last one, of which there are two at least.
 
-        Rows whose state the target has computed are drafted once; those of the chain again in each round.
+        Rows whose state the target has computed are drafted once; those of the chain again in each round. A standalone
+        draft reads what is `cached`, if that is not the request's tokens.
         """
         if self._small:
-            return self._small._ahead(self.tokens[request], width, request)
+            return self._small._ahead(self.tokens[request] if cached is None else cached, width, request)
         tokens, start = list(self.tokens[request]), request * SPAN
         last, first = start + len(tokens) - 1, start + self._is_drafted.get(request, 0)
         known = np.arange(first, last)

@@ -74,6 +74,8 @@ class EngineMistake(NamedTuple):
     runs_rejected: bool = False
     keeps_chain: int = 0
     poisons: bool = False
+    target_keeps: int = 0
+    draft_keeps: int = 0
     counts_prompts: int = 0
     is_symptom: bool = False
 
@@ -109,12 +111,14 @@ def simulated(
     if len(prompt) <= mistake.counts_prompts:
         yield Round([], 0, [])
     yield Round([], 0, [] if drafting.with_prompt else emitted)
+    cached = [*rows.tokens[0]]
     for number in count(_SHADOW):
         text = rows.tokens[0]
         live.before, live.begin = live.begin, len(text)
         live.begins.add(live.begin)
         rows.extend(emitted[-1:])
-        drafts, emitted = rows.drafted(width) if width else [], [following()]
+        cached += emitted[-1:]
+        drafts, emitted = rows.drafted(width, cached=cached) if width else [], [following()]
         if mistake.keeps_chain:
             chain = range(live.begin, live.begin + width - 1)
             rows.keep_drafted(chain, [row_of(STALE, row + mistake.keeps_chain) for row in chain])
@@ -133,6 +137,12 @@ def simulated(
             rows.tokens[number] = text.copy()
             live.rejected, live.first, live.end = number, first, end
             rows.extend(drafts[accepted:], number)
+        rows.extend(drafts[accepted : accepted + mistake.target_keeps])
+        cached += emitted[:-1]
+        if mistake.draft_keeps < 0 and accepted == width:
+            cached.pop()
+        # The draft has not run its last token.
+        cached += drafts[accepted : max(accepted, min(accepted + mistake.draft_keeps, width - 1))]
         yield Round(drafts, accepted, emitted)
 
 

@@ -1,4 +1,7 @@
-"""A byte-level tokenizer: a byte is its id, and the ids behind are special."""
+"""A byte-level tokenizer: a byte is its id, and the ids behind are special, but for the last.
+
+That is two bytes 255, which no UTF-8 has: llama.cpp and OpenVINO read no vocabulary without a merge.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 from draftproof.tracer.program import BOS, BYTES, END, VOCABULARY
 
 SPECIAL = {BOS: "<s>", END: "</s>"}
+_MERGED = VOCABULARY - 1
 
 
 def _letters() -> list[str]:
@@ -18,7 +22,9 @@ def _letters() -> list[str]:
 
 def tokenizer_files() -> dict[str, Any]:
     """Return the files of the tokenizer by name, as objects of JSON."""
-    special = {i: SPECIAL.get(i, f"<special {i}>") for i in range(BYTES, VOCABULARY)}
+    special = {i: SPECIAL.get(i, f"<special {i}>") for i in range(BYTES, _MERGED)}
+    letters = _letters()
+    twice = letters[-1] + letters[-1]
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     begin, text = {"SpecialToken": {"id": SPECIAL[BOS], "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
@@ -45,8 +51,12 @@ def tokenizer_files() -> dict[str, Any]:
                 "end_of_word_suffix": None,
                 "fuse_unk": False,
                 "byte_fallback": False,
-                "vocab": {letter: byte for byte, letter in enumerate(_letters())} | {n: i for i, n in special.items()},
-                "merges": [],
+                "vocab": {
+                    **{letter: byte for byte, letter in enumerate(letters)},
+                    **{name: i for i, name in special.items()},
+                    twice: _MERGED,
+                },
+                "merges": [" ".join(twice)],
             },
         },
         "tokenizer_config.json": {

@@ -16,28 +16,33 @@ from draftproof.tracer.endpoints import SubjectEndpoint, draft_of
 from draftproof.tracer.oracle import continuation
 from draftproof.tracer.program import Program
 from draftproof.tracer.runs import TracerReport, judge
-from draftproof.tracer.sessions import Asked, sessions
+from draftproof.tracer.sessions import Asked, sessions, small_sessions
 from draftproof.tracer.simulated import Drafting, expected
 from tests.tracer.tracers import built, texts
 
 WIDTH = 3
 
 
-def decoded(
-    program: Program, prompt: tuple[int, ...], *, with_prompt: bool, loses: bool = False
-) -> Iterator[list[int]]:
-    """Yield what each round emits: both models say what follows a text. One that `loses` takes one draft at most."""
-    assert program.small is not None
-    text = [*prompt]
+def decoded(program: Program, prompt: tuple[int, ...], *, with_prompt: bool, wrong: str = "") -> Iterator[list[int]]:
+    """Yield what each round emits, by two caches that are lists of tokens, to which what is run is appended."""
+    small, ran, drafted = program.small, [*prompt], [*prompt]
+    assert small is not None
+    emitted = [ran.pop()] if with_prompt else continuation(program, prompt, 1)
+    behind = [drafted.pop(), *emitted][-1:] if with_prompt else emitted
     if not with_prompt:
-        yield continuation(program, text, 1)
-        text += continuation(program, text, 1)
-    while True:
-        drafts, right = continuation(program.small, text, WIDTH), continuation(program, text, WIDTH + 1)
-        accepted = next((i for i in range(WIDTH) if drafts[i] != right[i]), WIDTH)
-        emitted = right[: min(accepted, 1 if loses else WIDTH) + 1]
         yield emitted
-        text += emitted
+    while True:
+        drafts = continuation(small, [*drafted, *behind], WIDTH)
+        rows = [[*ran, emitted[-1], *drafts[:count]] for count in range(WIDTH + 1)]
+        right = [continuation(program, row, 1)[0] for row in rows]
+        accepted = next((i for i in range(WIDTH) if drafts[i] != right[i]), WIDTH)
+        accepted = min(accepted, 1) if wrong == "accepts one at most" else accepted
+        ran = rows[min(accepted + (wrong == "target keeps"), WIDTH)]
+        drafted += [*behind, *drafts[: min(accepted + (wrong == "draft keeps"), WIDTH - 1)]]
+        emitted = [*drafts[:accepted], right[accepted]]
+        yield emitted
+        is_full = accepted == WIDTH and wrong != "draft short"
+        behind = [*drafts[-1:], right[WIDTH]] if is_full else emitted[-1:]
 
 
 class Loop(Subject):
@@ -45,7 +50,7 @@ class Loop(Subject):
 
     name = "loop"
 
-    def __init__(self, program: Program, *, with_prompt: bool, loses: bool = False) -> None:
+    def __init__(self, program: Program, *, with_prompt: bool, wrong: str = "") -> None:
         self.limits = Limits(
             models=("checkpoint",),
             drafts=("standalone",),
@@ -54,7 +59,7 @@ class Loop(Subject):
             first_drafts="with prompt" if with_prompt else "own round",
             variants=(),
         )
-        self._program, self._with_prompt, self._loses = program, with_prompt, loses
+        self._program, self._with_prompt, self._wrong = program, with_prompt, wrong
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
         return frozenset({"accept.emitted"})
@@ -63,7 +68,7 @@ class Loop(Subject):
         said = list[Observation]()
         for index, (request, asked) in enumerate(zip(scenario.requests, script.requests, strict=True)):
             one, text = Asked(prompt=request.prompt, count=request.budget, stops=asked.stop), list[int]()
-            rounds = decoded(self._program, request.prompt, with_prompt=self._with_prompt, loses=self._loses)
+            rounds = decoded(self._program, request.prompt, with_prompt=self._with_prompt, wrong=self._wrong)
             for number, emitted in enumerate(rounds):
                 before, text = len(text), [*one.cut([*text, *emitted])]
                 said.append(Observation("accept.emitted", Key(index, number), tuple(text[before:])))
@@ -91,16 +96,18 @@ def test_lengths_are_those_of_two_models_side_by_side(llama: tuple[Path, Program
         assert answer.lengths == tuple(lengths if with_prompt else lengths[1:])
 
 
-def report(llama: tuple[Path, Program], subject: Loop, *, is_known: bool = True) -> TracerReport:
+def report(llama: tuple[Path, Program], subject: Loop, *, is_known: bool = True, seconds: float = 0) -> TracerReport:
     directory, program = llama
     draft = draft_of(program, directory, None, subject.limits.drafts)
     endpoint = SubjectEndpoint(subject, directory, draft, WIDTH, "float32", is_known=is_known)
-    return judge(endpoint, program, sessions(program, 3, 8, 30, 10), seconds=0, shrink=False)
+    more = small_sessions(program, 3, 12, 12)
+    return judge(endpoint, program, sessions(program, 3, 8, 12, 12), seconds=seconds, shrink=False, more=more)
 
 
 @pytest.mark.parametrize("with_prompt", [True, False])
 def test_its_rounds_are_compared_where_their_drafts_are_known(llama: tuple[Path, Program], with_prompt: bool):
-    loop, losing = (Loop(llama[1], with_prompt=with_prompt, loses=loses) for loses in (False, True))
+    loop = Loop(llama[1], with_prompt=with_prompt)
+    losing = Loop(llama[1], with_prompt=with_prompt, wrong="accepts one at most")
     right, unknown, wrong = report(llama, loop), report(llama, losing, is_known=False), report(llama, losing)
     assert (right.verdict, right.compared) == ("PASS", right.requests)
     assert (unknown.verdict, unknown.compared) == ("PASS", 0), "the tokens are right"
@@ -113,3 +120,17 @@ def test_a_loop_is_not_taken_for_the_other_kind(llama: tuple[Path, Program]):
     loop = Loop(llama[1], with_prompt=True)
     loop.limits = Loop(llama[1], with_prompt=False).limits
     assert report(llama, loop).verdict == "FAIL"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ("target keeps", "rejected draft kept in the cache, what follows one place further"),
+        ("draft keeps", "rejected draft kept in the draft's cache, what follows one place further"),
+        ("draft short", "draft cache a token short after a full accept, what follows one place nearer"),
+    ],
+)
+def test_what_stays_in_a_cache_or_never_enters_it_is_named(llama: tuple[Path, Program], wrong: str, named: str):
+    found = report(llama, Loop(llama[1], with_prompt=True, wrong=wrong), seconds=120)
+    assert found.verdict == "FAIL"
+    assert (found.explanations[0].name, found.equal) == (named, 1)

@@ -19,4 +19,4 @@ def every(program: Program, prompt: int, width: int, *, of_draft: bool) -> list[
     found = [*targets(program, prompt), *prefixes(prompt)]
     if any(layer.memories for layer in program.layers):
         found += memories()
-    return [one for one in found if width or not one.runs_rejected]
+    return [one for one in found if width or not (one.runs_rejected or one.target_keeps)]

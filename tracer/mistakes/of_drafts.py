@@ -61,6 +61,10 @@ def drafts(program: Program, prompt: int, width: int) -> Iterator[EngineMistake]
         name = f"the step of {what} counted as a round of drafts"
         yield EngineMistake(name, name, counts_prompts=most)
     if program.small:
+        name = "draft cache a token short after a full accept, what follows one place nearer"
+        yield EngineMistake(name, name, draft_keeps=-1)
+        name = "rejected draft kept in the draft's cache, what follows one place further"
+        yield EngineMistake(name, name, draft_keeps=1)
         for number in range(len(program.small.layers)):
             yield EngineMistake(
                 f"the draft's layer {number} skipped", "draft's layer skipped", partial(skipped, DRAFT_LAYER - number)

@@ -93,6 +93,9 @@ def targets(program: Program, prompt: int) -> Iterator[EngineMistake]:
     yield EngineMistake(
         "KV entry of a rejected draft kept", "KV entry of a rejected draft kept", _kept, runs_rejected=True
     )
+    if program.small:
+        name = "rejected draft kept in the cache, what follows one place further"
+        yield EngineMistake(name, name, target_keeps=1)
     for kept in range(2, prompt):
         if kept < 66 or kept % 16 in (0, 1, 15):
             cut = partial(_truncated, kept)

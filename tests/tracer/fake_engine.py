@@ -21,7 +21,7 @@ from draftproof.tracer.simulated import RIGHT, Drafting, EngineMistake, Neighbou
 class Stock:
     """Transformers' own decoding with a cache, one request at a time; `wrong` says what it does badly."""
 
-    width = 0
+    drafting = Drafting(0)
 
     def __init__(self, checkpoint: Path, dtype: str = "float32", wrong: str = "") -> None:
         self.name, self._wrong = f"transformers, {dtype}", wrong

@@ -15,6 +15,8 @@ from draftproof.tracer.program import BOS, BYTES, Program
 from draftproof.tracer.simulated import Drafting, EngineMistake, Neighbour, simulated
 
 WITHIN, DRAFTS_A_ROUND = (4, 16, 32), 3
+KINDS = (("F", "eagle"), ("F", "standalone"), ("LF", "eagle"))
+"""The mixers of programs, and their drafts."""
 _PROMPT, _LENGTH = (33, 100), 4096
 
 
@@ -26,25 +28,37 @@ class Noticed(NamedTuple):
     lengths: tuple[int, ...]
 
 
-def programs() -> Mapping[str, str]:
-    """Return the mixers of each kind of program, with the architectures that have it."""
-    found: dict[str, list[str]] = {}
+def tables(cases: int, advance: Callable[[], object] = lambda: None) -> dict[str, dict[str, Noticed]]:
+    """Return for each kind of program how soon each family of mistakes shows; `advance` is called for each case.
+
+    Of a standalone draft these are the mistakes that a head does not have.
+    """
+    architectures: dict[str, list[str]] = {}
     for name, back in BACK_ENDS.items():
-        found.setdefault(back.mixers, []).append(name)
-    return {mixers: ", ".join(names) for mixers, names in found.items()}
+        architectures.setdefault(back.mixers, []).append(name)
+    found: dict[str, dict[str, Noticed]] = {}
+    for mixers, draft in KINDS:
+        names = ", ".join(architectures[mixers])
+        known = frozenset(found[names]) if names in found else frozenset()
+        title = f"{names}, with a standalone draft" if known else names
+        found[title] = noticed(mixers, draft, cases, known, advance)
+    return found
 
 
-def noticed(mixers: str, cases: int, advance: Callable[[], object] = lambda: None) -> dict[str, Noticed]:
-    """Return for each family of mistakes how soon it shows; each case has a program and a prompt of its own."""
+def noticed(
+    mixers: str, draft: str, cases: int, known: frozenset[str], advance: Callable[[], object]
+) -> dict[str, Noticed]:
+    """Return how soon each family of mistakes but the `known` shows; each case has a program and a prompt of its own."""
     places: dict[str, list[tuple[int, int]]] = {}
     for seed in range(cases):
-        program, chance = generated(seed, _LENGTH, mixers, "eagle"), random.Random(seed)
+        program, chance = generated(seed, _LENGTH, mixers, draft), random.Random(seed)
         prompt, other = [(BOS, *chance.choices(range(BYTES), k=chance.randint(*_PROMPT))) for _ in range(2)]
         right = list(_until(simulated(program, prompt, Drafting(DRAFTS_A_ROUND)), WITHIN[-1]))
         neighbour = _neighbour(program, other)
         for family, mistakes in _families(program, len(prompt)).items():
-            rounds = simulated(program, prompt, Drafting(DRAFTS_A_ROUND), chance.choice(mistakes), neighbour)
-            places.setdefault(family, []).append(_differ(right, rounds))
+            if family not in known:
+                rounds = simulated(program, prompt, Drafting(DRAFTS_A_ROUND), chance.choice(mistakes), neighbour)
+                places.setdefault(family, []).append(_differ(right, rounds))
         advance()
     return {
         family: Noticed(

@@ -58,10 +58,9 @@ def sensitivity_(
 ) -> None:
     """Write how soon each known mistake shows, by the oracle alone."""
     from draftproof.harness.machine import commit
-    from draftproof.tracer.sensitivity import markdown, noticed, programs
+    from draftproof.tracer.sensitivity import KINDS, markdown, tables
 
-    kinds = programs()
-    with screen.progress("cases", cases * len(kinds)) as advance:
-        tables = {names: noticed(mixers, cases, advance) for mixers, names in kinds.items()}
-    inputs.write_text("--out", out, markdown(tables, commit()))
+    with screen.progress("cases", cases * len(KINDS)) as advance:
+        found = tables(cases, advance)
+    inputs.write_text("--out", out, markdown(found, commit()))
     screen.line(f"wrote {out}")

@@ -6,7 +6,7 @@
 
 By default it takes a prompt of more than 2048 tokens. The row at the end of a batch waits for the next token.
 `process` (common/speculative.cpp:766) then adds it with `pending_g_last`, which is not copied, and before anything runs
-writes the state of the new batch's last token there (:781). Prompts of one batch are as they should be.
+writes the state of the new batch's last token there (:782). Prompts of one batch are as they should be.
 """
 
 import json

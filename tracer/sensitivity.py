@@ -48,7 +48,7 @@ def tables(cases: int, advance: Callable[[], object] = lambda: None) -> dict[str
 def noticed(
     mixers: str, draft: str, cases: int, known: frozenset[str], advance: Callable[[], object]
 ) -> dict[str, Noticed]:
-    """Return how soon each family of mistakes but the `known` shows; each case has a program and a prompt of its own."""
+    """Return how soon each family of mistakes but the `known` shows; each case has its own program and prompt."""
     places: dict[str, list[tuple[int, int]]] = {}
     for seed in range(cases):
         program, chance = generated(seed, _LENGTH, mixers, draft), random.Random(seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 from collections import Counter, deque
@@ -196,7 +197,8 @@ def _plan(groups: list[_Group], batch: Batch, pieces: list[_Piece]) -> int:
 def _lists(groups: list[_Group], batch: Batch) -> _Lists:
     """Make what scenarios groups meet, before there are threads: Hypothesis is not for several of them."""
     wanted = [(met, seed) for met in dict.fromkeys(group.met for group in groups) if met for seed in batch.seeds]
-    made = SideBySide(lambda _number, one: one[0].scenarios(one[1], batch.examples), wanted, batch.parallel)
+    processes = min(batch.parallel, os.cpu_count() or 1)
+    made = SideBySide(lambda _number, one: one[0].scenarios(one[1], batch.examples), wanted, processes)
     return dict(zip(wanted, made, strict=True))
 
 

@@ -149,9 +149,25 @@ def test_scenarios_are_made_once_a_seed_and_set_of_drafts(monkeypatch):
 
     monkeypatch.setattr(faults, "generate", generated)
     files = [fault(f"{draft}-{i}", STEP, f"{STEP}  # no", draft=draft) for draft in ("ngram", "all") for i in (0, 1)]
-    report = run_faults(files, seeds=[1, 2], examples=2, serve=survived)
+    report = run_faults(files, seeds=[1, 2], examples=2, parallel=1, serve=survived)
     assert made == [(1, ("ngram",)), (2, ("ngram",)), (1, ALGORITHMS), (2, ALGORITHMS)]
     assert {one.outcome for one in report.faults} == {FaultOutcome.SURVIVED}
+
+
+def test_lists_that_are_made_side_by_side_are_those_that_are_made_in_turn(monkeypatch):
+    monkeypatch.setattr(faults, "generate", listed)
+    files = [fault(draft, STEP, f"{STEP}  # no", draft=draft) for draft in ("ngram", "all")]
+    met: dict[int, list[Batch]] = {}
+    for places in (1, 2):
+
+        def kept(orders: Batch, places: int = places) -> Iterator[TaskResult]:
+            met.setdefault(places, []).append(orders)
+            return survived(orders)
+
+        run_faults(files, seeds=[1, 2], examples=2, parallel=places, serve=kept)
+    one, two = ({(of.tasks[0].id, of.seeds): of.scenarios for of in some} for some in met.values())
+    assert one == two
+    assert len(one) == 2
 
 
 def survived(orders: Batch) -> Iterator[TaskResult]:

@@ -62,8 +62,10 @@ WORKFLOWS = (
     "tests/subjects/test_transformers.py",
     "tests/tracer/test_check.py",
     "tests/tracer/test_drafts.py",
+    "tests/tracer/test_loops.py",
     "tests/tracer/test_oracle.py",
     "tests/tracer/test_run.py",
+    "tests/tracer/test_sensitivity.py",
     "tests/tracer/test_transformers.py",
 )
 """Whole workflows, which start processes, patched copies, servers or tracers, one after another.

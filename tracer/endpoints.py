@@ -156,7 +156,7 @@ def draft_of(program: Program, checkpoint: Path, folder: Path | None, has: Seque
 
 
 class SubjectEndpoint:
-    """A subject, which loads the checkpoint. Raises InputError for a dtype that it does not take.
+    """A subject, which loads the checkpoint. Raises InputError for a dtype or a number of drafts that it has not.
 
     One that cannot be steered chooses how many drafts a round has: its rounds are compared where it is known
     (`is_known`) that these are `width`.
@@ -176,10 +176,13 @@ class SubjectEndpoint:
         self._model = Checkpoint(path=str(checkpoint.resolve()), vocab=VOCABULARY, dtype=dtype)
         allowed = subject.limits.dtypes or DTYPES
         require_input(dtype in allowed, "--dtype", dtype, f"one that the subject takes, {', '.join(allowed)}")
-        self._steps = min(width, draft.most) if draft else width
+        limits, most = subject.limits, min(draft.most if draft else _MOST_DRAFTS, subject.limits.max_drafts or width)
+        self._steps = limits.fixed_drafts or min(width, most)
+        is_own = is_known and draft is not None and limits.fixed_drafts not in (0, width)
+        require_input(not is_own, "--drafts", width, f"{limits.fixed_drafts}, which every round of it has")
         # A head has nothing to draft from behind a prompt of one token.
-        with_prompt = subject.limits.first_drafts == "with prompt"
-        tells = is_known or subject.limits.steering != "none"
+        with_prompt = limits.first_drafts == "with prompt"
+        tells = is_known or limits.steering != "none" or limits.fixed_drafts > 0
         is_told = draft and tells and not (with_prompt and draft.algorithm != "standalone")
         self.drafting = Drafting(self._steps if is_told else 0, with_prompt)
         self.name = subject.name

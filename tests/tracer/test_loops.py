@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from draftproof.properties.lib.errors import InputError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
@@ -101,7 +103,7 @@ def report(llama: tuple[Path, Program], subject: Loop, *, is_known: bool = True,
     draft = draft_of(program, directory, None, subject.limits.drafts)
     endpoint = SubjectEndpoint(subject, directory, draft, WIDTH, "float32", is_known=is_known)
     more = small_sessions(program, 3, 12, 12)
-    return judge(endpoint, program, sessions(program, 3, 8, 12, 12), seconds=seconds, shrink=False, more=more)
+    return judge(endpoint, program, sessions(program, 3, 5, 12, 12), seconds=seconds, shrink=False, more=more)
 
 
 @pytest.mark.parametrize("with_prompt", [True, False])
@@ -134,3 +136,15 @@ def test_what_stays_in_a_cache_or_never_enters_it_is_named(llama: tuple[Path, Pr
     found = report(llama, Loop(llama[1], with_prompt=True, wrong=wrong), seconds=120)
     assert found.verdict == "FAIL"
     assert (found.explanations[0].name, found.equal) == (named, 1)
+
+
+def test_a_number_of_drafts_that_is_fixed_is_known(llama: tuple[Path, Program]):
+    loop = Loop(llama[1], with_prompt=False)
+    loop.limits = replace(loop.limits, fixed_drafts=WIDTH)
+    found = report(llama, loop, is_known=False)
+    assert (found.verdict, found.compared) == ("PASS", found.requests)
+    loop.limits = replace(loop.limits, fixed_drafts=WIDTH + 1)
+    with pytest.raises(InputError, match="invalid --drafts 3: expected 4, which every round of it has"):
+        report(llama, loop)
+    loop.limits = replace(loop.limits, fixed_drafts=0, max_drafts=2)
+    assert report(llama, loop).verdict == "FAIL", "it drafts more than it says"

@@ -6,8 +6,8 @@
 The texts are right. Drafts are sampled in the graph by default: `build_sampling`
 (src/llama-graph.cpp) makes the result of a slot an output of the graph only where the slot takes part. The allocator
 (`ggml_gallocr_needs_realloc`, ggml/src/ggml-alloc.c) keeps a plan of memory while nodes and sizes are the same, and
-looks at no flags. So the plan of a step with one slot serves a step with two, whose `top_k` have the same memory. With
-`--no-spec-draft-backend-sampling` both lines are the same.
+looks at no flags. So a plan for fewer slots serves a step with more of them, whose `top_k` then have the same memory.
+With `--no-spec-draft-backend-sampling` both lines are the same.
 """
 
 import json

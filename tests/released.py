@@ -1,9 +1,11 @@
 """Keep what checks of released engines came to, and make docs/released.md of it.
 
     python -m tests.released keep REPORT.json --engine NAME --draft NAME --command WORDS [--found [PART=]ANCHOR ..]
+    python -m tests.released keep REPORT.json --engine NAME --draft NAME --tracer RELEASE --command WORDS [--found ..]
     python -m tests.released page
 
-REPORT.json is what `draftproof check --json` or `draftproof lab releases --json` wrote, on the day on which it is kept.
+REPORT.json is what `draftproof check --json`, `draftproof tracer run --json` (with --tracer) or `draftproof lab
+releases --json` wrote, on the day on which it is kept.
 A result takes the place of an older one of the same engine, release, part and target. Nothing else makes a cell.
 What another machine ran is kept with --machine and --commit, which say where, and with which Draftproof.
 """
@@ -13,9 +15,10 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -26,6 +29,7 @@ from draftproof.properties.formats.case import decode
 from draftproof.properties.lib.base import Value
 from draftproof.properties.values.verdict import Outcome, worst
 from draftproof.report.markdown import table
+from draftproof.tracer.runs import TracerReport
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, KEPT = ROOT / "docs/released.md", ROOT / "docs/released"
@@ -36,6 +40,13 @@ ENGINES = {
     "sglang": ("eagle", "eagle3", "mtp"),
 }
 """Engines that are run, with the drafts that their adapters drive as a whole; functions of SGLang run by themselves."""
+TRACED = {
+    "llama.cpp": ("eagle3", "mtp", "standalone"),
+    "mlx-lm": ("standalone",),
+    "openvino-genai": ("standalone",),
+    "transformers": ("standalone",),
+}
+"""Engines that a tracer checkpoint is run in, with the drafts that they have of those that tracers have."""
 NOT_RUN = "not run"
 _FAILED = (Outcome.FAIL, Outcome.CRASH, Outcome.HANG, Outcome.ERROR)
 
@@ -54,13 +65,19 @@ says nothing of an engine. What was seen before results were kept is in the page
 Targets in `tiny` are those of `draftproof lab checkpoints tiny --mtp-layers 2`, in `wide` of `draftproof lab
 checkpoints --wide wide`: tiny models with random weights.
 """
+TRACERS = """## Tracers
+
+A [tracer checkpoint](tracer.md) in each engine, from outside: its tokens, and the accepted drafts of requests that tell
+them. **PASS, 60**: so many requests were right. *not there*: the engine, or the tracer, has no such draft.
+"""
 
 
 class Released(Value, frozen=True, kw_only=True):
     """What one run said of one part of one release: a draft of an engine, or a function of a package.
 
-    `passed` contracts were judged without a failure, `failed` are those with one, `unreached` those that lacked
-    something to judge. `found` are anchors of docs/found.md. `command` makes it again.
+    Of a tracer `scenarios` and `passed` are requests, and `reason` says what was compared. Else `passed` contracts were
+    judged without a failure, `failed` are those with one, `unreached` those that lacked something to judge. `found` are
+    anchors of docs/found.md. `command` makes it again.
     """
 
     engine: str
@@ -78,11 +95,12 @@ class Released(Value, frozen=True, kw_only=True):
     machine: str
     commit: str
     command: str
+    by: Literal["check", "tracer"] = "check"
 
     @property
-    def key(self) -> tuple[str, str, str, str]:
+    def key(self) -> tuple[str, ...]:
         """Return what it is a result of."""
-        return self.engine, self.release, self.part, self.target
+        return self.engine, self.release, self.part, self.target, self.by
 
 
 class ReleasedFile(Value, frozen=True, kw_only=True):
@@ -107,6 +125,27 @@ def of_check(report: CheckReport, now: dict[str, str], engine: str, draft: str, 
         passed=len(by[Outcome.PASS]),
         failed=tuple(name for verdict in _FAILED for name in by[verdict]),
         unreached=tuple(by[Outcome.INCONCLUSIVE]),
+        **now,
+    )
+    return [result]
+
+
+def of_tracer(
+    report: TracerReport, now: dict[str, str], engine: str, release: str, draft: str, target: str
+) -> list[Released]:
+    """Return the result of a run of a tracer checkpoint with one draft."""
+    told = f"{report.tokens} tokens, and the accepted drafts of {report.compared} requests"
+    result = Released(
+        engine=engine,
+        release=release,
+        part=draft,
+        target=target,
+        verdict=report.verdict,
+        scenarios=report.requests,
+        passed=report.requests - report.wrong,
+        failed=("tracer",) if report.wrong else (),
+        reason=told if report.compared else f"{report.tokens} tokens",
+        by="tracer",
         **now,
     )
     return [result]
@@ -166,23 +205,28 @@ def lines(results: Iterable[Released]) -> str:
 def page(results: dict[str, tuple[Released, ...]]) -> str:
     """Return the page."""
     every = [one for of_engine in results.values() for one in of_engine]
-    drafts = [one for one in every if one.part in DRAFTS]
+    traced = [one for one in every if one.by == "tracer"]
+    drafts = [one for one in every if one.part in DRAFTS and one.by == "check"]
     parts = [one for one in every if one.part not in DRAFTS]
-    text = [HEAD, "## Drafts of engines", "", _drafts(drafts), ""]
-    text += [
-        "| engine, release | draft, target | contracts | date, machine, kept at commit | again |",
-        "|---|---|---|---|---|",
-    ]
-    text += [_row(one) for one in sorted(drafts, key=lambda one: (one.engine, _order(one.release), one.part))]
+    text = [HEAD, "## Drafts of engines", "", _drafts(ENGINES, drafts), "", *_rows("contracts", drafts)]
+    if traced:
+        text += ["", TRACERS, _drafts(TRACED, traced), "", *_rows("requests", traced)]
     if parts:
         text += ["", "## Functions of SGLang", "", *_functions(parts)]
     return "\n".join(text) + "\n"
 
 
-def _drafts(results: Sequence[Released]) -> str:
+def _rows(what: str, results: Sequence[Released]) -> list[str]:
+    """Return the lines of a table with a row for each result."""
+    head = f"| engine, release | draft, target | {what} | date, machine, kept at commit | again |"
+    ordered = sorted(results, key=lambda one: (one.engine, _order(one.release), one.part))
+    return [head, "|---|---|---|---|---|", *map(_row, ordered)]
+
+
+def _drafts(engines: Mapping[str, Sequence[str]], results: Sequence[Released]) -> str:
     """Return engines with their releases by drafts."""
     rows = []
-    for engine, has in ENGINES.items():
+    for engine, has in engines.items():
         ours = [one for one in results if one.engine == engine]
         for release in sorted({one.release for one in ours}, key=_order) if has else ():
             cells = (_cell([one for one in ours if (one.release, one.part) == (release, draft)]) for draft in DRAFTS)
@@ -216,8 +260,8 @@ def _cell(results: Sequence[Released]) -> str:
 
 
 def _row(one: Released) -> str:
-    told = [f"{one.passed} passed"]
-    told += [f"failed: {', '.join(f'`{name}`' for name in one.failed)}"] if one.failed else []
+    told = [f"{one.passed} passed" if one.by == "check" else f"{one.passed} of {one.scenarios} right; {one.reason}"]
+    told += [f"failed: {', '.join(f'`{name}`' for name in one.failed)}"] if one.failed and one.by == "check" else []
     told += [f"never reached: {', '.join(f'`{name}`' for name in one.unreached)}"] if one.unreached else []
     cells = (f"{one.engine} {one.release}", f"{one.part}, {one.target}", "; ".join(told))
     made = f"{one.date}, {one.machine}, {one.commit}"
@@ -236,9 +280,10 @@ def main() -> None:
     does = parser.add_subparsers(dest="does", required=True)
     keep = does.add_parser("keep", help="keep what a run of today came to")
     keep.add_argument("report", type=Path, help="what --json wrote")
-    keep.add_argument("--engine", choices=ENGINES, required=True)
-    keep.add_argument("--draft", choices=DRAFTS, help="of a check: its draft")
-    keep.add_argument("--target", default="", help="of a check: the architecture of the checkpoint")
+    keep.add_argument("--engine", choices=dict.fromkeys((*ENGINES, *TRACED)), required=True)
+    keep.add_argument("--draft", choices=DRAFTS, help="of a check or a tracer: its draft")
+    keep.add_argument("--target", default="", help="of a check or a tracer: the architecture of the checkpoint")
+    keep.add_argument("--tracer", metavar="RELEASE", help="of a tracer: the engine's release")
     keep.add_argument("--command", required=True, help="what makes it again")
     keep.add_argument(
         "--found",
@@ -256,7 +301,10 @@ def main() -> None:
         # What makes the tree another than that of the commit is mostly the files that are kept here.
         now["commit"] = given.commit or (commit() or "unknown").removesuffix("+")
         raw = given.report.read_bytes()
-        if given.draft:
+        if given.tracer:
+            report = decode(raw, TracerReport, name=str(given.report))
+            new = of_tracer(report, now, given.engine, given.tracer, given.draft, given.target)
+        elif given.draft:
             new = of_check(
                 decode(raw, CheckReport, name=str(given.report)), now, given.engine, given.draft, given.target
             )

@@ -11,8 +11,9 @@ from draftproof.fuzz.releases.table import Held, ReleaseRow, ReleaseTable
 from draftproof.harness.check import CheckReport
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.report.markdown import anchor
+from draftproof.tracer.runs import TracerReport
 from tests import released
-from tests.released import DRAFTS, ENGINES, KEPT, PAGE, kept, of_check, of_table, page
+from tests.released import DRAFTS, ENGINES, KEPT, PAGE, TRACED, kept, of_check, of_table, of_tracer, page
 
 NOW = {"date": "2026-11-29", "machine": "2 cores, x86_64", "commit": "abc", "command": "draftproof check"}
 RESULTS = [one for results in kept().values() for one in results]
@@ -33,7 +34,7 @@ def test_kept_results_are_small_dated_and_lead_to_what_was_found():
         assert one.machine
         assert one.command.startswith("draftproof ")
         assert not re.search(r"/(tmp|root|home|work)/", one.command + one.reason)
-        assert one.engine in ENGINES
+        assert one.part in TRACED[one.engine] if one.by == "tracer" else one.engine in ENGINES
     assert sum(path.stat().st_size for path in KEPT.iterdir()) < 200_000
 
 
@@ -64,6 +65,18 @@ def test_a_cell_says_what_was_run_and_all_others_that_nothing_was(verdict, found
         ("mtp", "dflash", "standalone"), "not run"
     )
     assert {cells["eagle"], cells["eagle3"]} == {"not there"}
+
+
+def test_a_tracer_has_a_table_of_its_own():
+    run = TracerReport(
+        verdict=Outcome.FAIL, endpoint="a server", requests=9, tokens=70, compared=6, wrong=2, seconds=1.0
+    )
+    (result,) = of_tracer(run, NOW, "llama.cpp", "build 1", "mtp", "Qwen3.5")
+    made = page({"llama.cpp": (replace(result, found=("a-cause",)),)})
+    checks, tracers = made.split("## Tracers")
+    assert "llama.cpp" not in checks
+    assert "| llama.cpp | build 1 | not there | not run | [FAIL](found.md#a-cause) | not there |" in tracers
+    assert "| 7 of 9 right; 70 tokens, and the accepted drafts of 6 requests |" in tracers
 
 
 def test_a_report_of_another_engine_is_refused():

@@ -15,7 +15,7 @@ from draftproof.tracer.program import BOS, BYTES, Program
 from draftproof.tracer.simulated import Drafting, EngineMistake, Neighbour, simulated
 
 WITHIN, DRAFTS_A_ROUND = (4, 16, 32), 3
-KINDS = (("F", "eagle"), ("F", "standalone"), ("LF", "eagle"))
+DRAFTED = (("F", "eagle"), ("F", "standalone"), ("LF", "eagle"))
 """The mixers of programs, and their drafts."""
 _PROMPT, _LENGTH = (33, 100), 4096
 
@@ -37,7 +37,7 @@ def tables(cases: int, advance: Callable[[], object] = lambda: None) -> dict[str
     for name, back in BACK_ENDS.items():
         architectures.setdefault(back.mixers, []).append(name)
     found: dict[str, dict[str, Noticed]] = {}
-    for mixers, draft in KINDS:
+    for mixers, draft in DRAFTED:
         names = ", ".join(architectures[mixers])
         known = frozenset(found[names]) if names in found else frozenset()
         title = f"{names}, with a standalone draft" if known else names

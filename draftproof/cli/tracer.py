@@ -58,9 +58,9 @@ def sensitivity_(
 ) -> None:
     """Write how soon each known mistake shows, by the oracle alone."""
     from draftproof.harness.machine import commit
-    from draftproof.tracer.sensitivity import KINDS, markdown, tables
+    from draftproof.tracer.sensitivity import DRAFTED, markdown, tables
 
-    with screen.progress("cases", cases * len(KINDS)) as advance:
+    with screen.progress("cases", cases * len(DRAFTED)) as advance:
         found = tables(cases, advance)
     inputs.write_text("--out", out, markdown(found, commit()))
     screen.line(f"wrote {out}")

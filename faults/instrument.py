@@ -77,8 +77,8 @@ class _Source:
 
 
 @lru_cache(maxsize=1024)
-def _source(text: str) -> _Source:
-    """Return a file; those that no hunk changes are parsed once for all faults."""
+def _unchanged(text: str) -> _Source:
+    """Return a file that no hunk changes, which is parsed once for all faults."""
     return _Source(text)
 
 
@@ -89,7 +89,7 @@ def instrument(
 
     Hunks are numbered from 0 in the order of `placed`. Raises SyntaxError if a patched file is not Python.
     """
-    sources = {path: _source(text) for path, text in files.items()}
+    sources = {path: (_unchanged if text == old.get(path) else _Source)(text) for path, text in files.items()}
     insertions: dict[str, list[_Insertion]] = {path: [] for path in files}
     hunks = ((path, hunk) for path, of_path in placed.items() for hunk in of_path)
     for number, (path, hunk) in enumerate(hunks):
@@ -120,7 +120,7 @@ def _insertions(
     sources: Mapping[str, _Source], path: str, placed: Placed, old: str, number: int
 ) -> Iterable[tuple[str, _Insertion]]:
     source = sources[path]
-    line = _first_code(placed.added) or _line_after(source, placed, _source(old))
+    line = _first_code(placed.added) or _line_after(source, placed, _unchanged(old))
     node = source.statement(line) or _next_statement(source, line)
     if node is None or not line:  # without a line it changes comments only
         return

@@ -143,7 +143,6 @@ def of_tracer(
         verdict=report.verdict,
         scenarios=report.requests,
         passed=report.requests - report.wrong,
-        failed=("tracer",) if report.wrong else (),
         reason=told if report.compared else f"{report.tokens} tokens",
         by="tracer",
         **now,
@@ -182,7 +181,7 @@ def of_table(report: ReleaseTable, now: dict[str, str]) -> list[Released]:
 def explained(result: Released, found: Sequence[str]) -> Released:
     """Return a result that failed with the anchors that are of it; one that did not has none."""
     of = [anchor for part, _, anchor in (one.rpartition("=") for one in found) if part in ("", result.part)]
-    return msgspec.structs.replace(result, found=tuple(of)) if result.failed else result
+    return msgspec.structs.replace(result, found=tuple(of)) if result.verdict in _FAILED else result
 
 
 def merged(old: Iterable[Released], new: Iterable[Released]) -> tuple[Released, ...]:
@@ -261,7 +260,7 @@ def _cell(results: Sequence[Released]) -> str:
 
 def _row(one: Released) -> str:
     told = [f"{one.passed} passed" if one.by == "check" else f"{one.passed} of {one.scenarios} right; {one.reason}"]
-    told += [f"failed: {', '.join(f'`{name}`' for name in one.failed)}"] if one.failed and one.by == "check" else []
+    told += [f"failed: {', '.join(f'`{name}`' for name in one.failed)}"] if one.failed else []
     told += [f"never reached: {', '.join(f'`{name}`' for name in one.unreached)}"] if one.unreached else []
     cells = (f"{one.engine} {one.release}", f"{one.part}, {one.target}", "; ".join(told))
     made = f"{one.date}, {one.machine}, {one.commit}"
@@ -296,6 +295,8 @@ def main() -> None:
     keep.add_argument("--commit", help="the Draftproof that ran it (default: that of this tree)")
     does.add_parser("page", help="write docs/released.md")
     given = parser.parse_args()
+    if given.does == "keep" and given.tracer and not given.draft:
+        parser.error("--tracer: expected --draft, too")
     if given.does == "keep":
         now = {"date": datetime.now(UTC).date().isoformat(), "machine": given.machine, "command": given.command}
         # What makes the tree another than that of the commit is mostly the files that are kept here.

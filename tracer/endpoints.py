@@ -176,13 +176,13 @@ class SubjectEndpoint:
         self._model = Checkpoint(path=str(checkpoint.resolve()), vocab=VOCABULARY, dtype=dtype)
         allowed = subject.limits.dtypes or DTYPES
         require_input(dtype in allowed, "--dtype", dtype, f"one that the subject takes, {', '.join(allowed)}")
-        limits, most = subject.limits, min(draft.most if draft else _MOST_DRAFTS, subject.limits.max_drafts or width)
-        self._steps = limits.fixed_drafts or min(width, most)
-        is_own = is_known and draft is not None and limits.fixed_drafts not in (0, width)
-        require_input(not is_own, "--drafts", width, f"{limits.fixed_drafts}, which every round of it has")
+        limits, fixed = subject.limits, subject.limits.fixed_drafts
+        has_so_many = draft is None or not is_known or fixed in (0, width)
+        require_input(has_so_many, "--drafts", width, f"{fixed}, which every round of it has")
+        self._steps = fixed or min(width, draft.most if draft else width, limits.max_drafts or width)
         # A head has nothing to draft from behind a prompt of one token.
         with_prompt = limits.first_drafts == "with prompt"
-        tells = is_known or limits.steering != "none" or limits.fixed_drafts > 0
+        tells = is_known or limits.steering != "none" or fixed > 0
         is_told = draft and tells and not (with_prompt and draft.algorithm != "standalone")
         self.drafting = Drafting(self._steps if is_told else 0, with_prompt)
         self.name = subject.name

@@ -39,8 +39,9 @@ def tables(cases: int, advance: Callable[[], object] = lambda: None) -> dict[str
     found: dict[str, dict[str, Noticed]] = {}
     for mixers, draft in DRAFTED:
         names = ", ".join(architectures[mixers])
-        known = frozenset(found[names]) if names in found else frozenset()
-        title = f"{names}, with a standalone draft" if known else names
+        is_head = draft != "standalone"
+        known = frozenset[str]() if is_head else frozenset(found[names])
+        title = names if is_head else f"{names}, with a standalone draft"
         found[title] = noticed(mixers, draft, cases, known, advance)
     return found
 

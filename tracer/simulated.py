@@ -59,8 +59,10 @@ class EngineMistake(NamedTuple):
     `family` are the mistakes that differ in numbers alone. `output` gives the row whose output is taken at a step. One
     that `reads_other` reads rows of a neighbour. With `runs_rejected` there are the rows of rejected drafts, and with
     `keeps_chain` those of the draft's chain, so many places further, in request STALE; one that `poisons` leaves there
-    what is no number where the chain has read such. The step of a prompt of up to `counts_prompts` tokens is counted as
-    a round. One that `is_symptom` says what is seen, which has many causes.
+    what is no number where the chain has read such. Where caches append, `target_keeps` rejected drafts stay in the
+    target's, and `draft_keeps` in a standalone draft's, so that what follows is further; with -1 the last of all
+    accepted drafts is not in the draft's, and what follows is nearer. The step of a prompt of up to `counts_prompts`
+    tokens is counted as a round. One that `is_symptom` says what is seen, which has many causes.
     """
 
     name: str

@@ -16,7 +16,7 @@ from draftproof.faults.catalogue import read_sources
 from draftproof.faults.matrix import MadeWith, versions
 from draftproof.faults.mutation.mutant import Mutant, MutatedLine, diff
 from draftproof.faults.orders import CLEAN, Batch, Task, TaskResult, is_twin
-from draftproof.faults.patched_sources import write_copy
+from draftproof.faults.patched_sources import Copy, write_copy
 from draftproof.faults.patching import PatchError, parse
 from draftproof.faults.served import ForkServer, Serve
 from draftproof.faults.trial import Expectation, FaultOutcome
@@ -148,8 +148,8 @@ def judge_all(
         Phase(name="models", scenarios=tuple(models)),
     )
     with tempfile.TemporaryDirectory(prefix="draftproof-") as folder, ForkServer() as server:
-        tasks = dict(_tasks(mutants, sources, Path(folder), fates))
-        clean = write_copy(Path(folder) / "clean", sources).folder
+        clean = write_copy(Path(folder) / "clean", sources)
+        tasks = dict(_tasks(mutants, sources, clean, Path(folder), fates))
         for phase in phases:
             wanted = [
                 msgspec.structs.replace(task, ops=ops_of(one.path, sources) if phase.ops else ())
@@ -157,18 +157,18 @@ def judge_all(
                 if (task := tasks.get(one.id)) and _goes_on(one, fates) and phase.name in phases_of(one.path)
             ]
             if wanted and (phase.ops or phase.scenarios):
-                for result in _run(wanted, phase, seed, clean, parallel, keep(serve or server.run)):
+                for result in _run(wanted, phase, seed, clean.folder, parallel, keep(serve or server.run)):
                     fates[result.id] = _judged(by_id[result.id], result, fates.get(result.id))
                     progress(result.id)
     return scored(seed, [fates[mutant.id] for mutant in mutants if mutant.id in fates])
 
 
 def _tasks(
-    mutants: Iterable[Mutant], sources: Mapping[str, str], folder: Path, fates: dict[str, JudgedMutant]
+    mutants: Iterable[Mutant], sources: Mapping[str, str], clean: Copy, folder: Path, fates: dict[str, JudgedMutant]
 ) -> Iterable[tuple[str, Task]]:
     for mutant in mutants:
         try:
-            copy = write_copy(folder / mutant.id, dict(sources), parse(diff(mutant, sources)))
+            copy = write_copy(folder / mutant.id, sources, parse(diff(mutant, sources)), clean)
         except (PatchError, SyntaxError) as error:
             fates[mutant.id] = _row(mutant, Fate.BROKEN, by=str(error))
             continue

@@ -1,7 +1,6 @@
 """examples/tracer_to_gguf.py, with a converter that knows no tokenizer."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ SCRIPT = Path(__file__).parents[2] / "examples/tracer_to_gguf.py"
 
 
 def converted(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True, env={**os.environ})
+    return subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True)
 
 
 def test_the_converter_is_told_how_text_is_split(tmp_path: Path):

@@ -38,6 +38,18 @@ class UnfitError(DraftproofError, ValueError):
     """A scenario that no change makes runnable for a subject; the message says why."""
 
 
+def require_limits(limits: Limits) -> None:
+    """Raise UnfitError for a field with a value that it cannot have, and for a name that there is not."""
+    try:
+        decode(encode(limits), Limits, name="limits")
+    except InvalidScenarioError as error:
+        raise UnfitError(str(error)) from None
+    for name in limits.features if limits.features != "all" else ():
+        if name not in FEATURES_BY_NAME:
+            hint = did_you_mean(name, FEATURES_BY_NAME)
+            raise UnfitError(f"invalid limits.features {name!r}: expected some of {', '.join(FEATURES_BY_NAME)}{hint}")
+
+
 def fit(scenario: Scenario, limits: Limits) -> Scenario:
     """Return the scenario changed to what a subject can run, and no further: one that it can run is returned as it is.
 
@@ -46,7 +58,7 @@ def fit(scenario: Scenario, limits: Limits) -> Scenario:
     """
     require_input(isinstance(scenario, Scenario), "scenario", scenario, "a draftproof.subject.Scenario")
     require_input(isinstance(limits, Limits), "limits", limits, "a draftproof.subject.Limits")
-    _require_limits(limits)
+    require_limits(limits)
     _require_model(scenario, limits)
     for change in _CHANGES:
         scenario = change(scenario, limits)
@@ -90,17 +102,6 @@ def fit_generated(scenario: Scenario, limits: Limits) -> Scenario:
 def fitted(scenarios: Iterable[Scenario], limits: Limits) -> list[Scenario]:
     """Return every generated scenario, fitted. Raises UnfitError."""
     return [fit_generated(scenario, limits) for scenario in scenarios]
-
-
-def _require_limits(limits: Limits) -> None:
-    try:
-        decode(encode(limits), Limits, name="limits")
-    except InvalidScenarioError as error:
-        raise UnfitError(str(error)) from None
-    for name in limits.features if limits.features != "all" else ():
-        if name not in FEATURES_BY_NAME:
-            hint = did_you_mean(name, FEATURES_BY_NAME)
-            raise UnfitError(f"invalid limits.features {name!r}: expected some of {', '.join(FEATURES_BY_NAME)}{hint}")
 
 
 def _require_model(scenario: Scenario, limits: Limits) -> None:

@@ -45,7 +45,10 @@ def select(
     """
     for feature in features:
         if not (feature.of_model or limits.takes(feature.name)):
-            raise NoScenarioError(f"{feature.name}: nothing that this subject can run")
+            has = "all" if limits.features == "all" else ", ".join(limits.features) or "none"
+            raise NoScenarioError(
+                f"{feature.name}: nothing that this subject can run: the features of its limits are {has}"
+            )
     for one, other in combinations(features, 2):
         if because := refusal(one.name, other.name):
             raise NoScenarioError(f"{one.name} is not defined beside {other.name}: {because}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping
 
@@ -19,6 +20,8 @@ _WIDTH, _INDENT = 110, 13
 # Inputs of the layers of a chain: any other draft has layer 0 only.
 _CHAINED = {"extend.hidden_in": "hidden input", "extend.ids": "token"}
 _POINTS = ("as handed in", "after the target was built", "after the draft was built", "at the end of the run")
+_COUNTED = re.compile(r"\d+ [a-z]+s\b")
+_ONE = re.compile(r"\b1 (draft|page|row|state|token)s\b")
 _ACCEPTANCE = "; at worst drafts are rejected and acceptance falls"
 
 
@@ -132,9 +135,10 @@ def row(name: str, text: str) -> str:
 
 def _value(found: Divergence, text: str) -> str:
     """Return a value with its noun; a vector's with its lane."""
-    noun = NOUN.get(found.channel.split(".")[-1], "") if text[:1].isdigit() else ""
+    noun = NOUN.get(found.channel.split(".")[-1], "") if text[:1].isdigit() and not _COUNTED.match(text) else ""
     vector = found.channel in CHANNELS and CHANNELS[found.channel].value == Vector and found.index >= 0
-    return f"{noun}{text}{f' in lane {found.index}' if vector and text == found.expected else ''}"
+    lane = f" in lane {found.index}" if vector and text == found.expected else ""
+    return noun + _ONE.sub(r"1 \1", text) + lane
 
 
 def _got(found: Divergence) -> str:

@@ -10,7 +10,9 @@ import typer
 
 from draftproof.cli import inputs, screen
 from draftproof.cli.subjects import CaseFile, UnderTest, limits_of
+from draftproof.properties.values.subject_choice import BUILT_IN_SUBJECT, SubjectChoice
 from draftproof.properties.values.verdict import Outcome
+from draftproof.report.commands import command
 
 if TYPE_CHECKING:
     from draftproof.properties.values.limits import Limits
@@ -46,7 +48,7 @@ def keep(path: Path, scenario: Scenario, origin: str) -> None:
 class GivenCase(NamedTuple):
     """A case file, what is in it, and the options that say where its checkpoints are.
 
-    `fault` is the id of the one that the case was found with ("": none).
+    `fault` is the id of the one that the case was found with ("": none), `subject` the subject.
     """
 
     path: Path
@@ -54,6 +56,7 @@ class GivenCase(NamedTuple):
     script: Script | None
     where: dict[str, object]
     fault: str = ""
+    subject: SubjectChoice = BUILT_IN_SUBJECT
 
     def limits(self, under_test: UnderTest) -> Limits:
         """Return what the subject can run. Raises UnfitError for a case beyond that."""
@@ -67,24 +70,30 @@ class GivenCase(NamedTuple):
         """Return the id of the fault that the case was found with and this run is without ("": none)."""
         return "" if self.fault == under_test.fault_id() else self.fault
 
+    def show_missing(self, under_test: UnderTest) -> None:
+        """Print why the case may not fail here: it was found with a fault, or with options, that this run is without.
+
+        A case of the built-in engine is meant for every subject.
+        """
+        if fault := self.missing_fault(under_test):
+            screen.line(f"found with --fault {fault}; this run is without it")
+        if self.subject not in (BUILT_IN_SUBJECT, under_test.choice):
+            options = command(**self.subject.options).removeprefix("draftproof ")
+            screen.line(f"found with {options}; this run has other options")
+
     def show_passing(self, under_test: UnderTest, verdict: Outcome, do: str) -> None:
-        """Say that the case does not fail, so that there is nothing to `do`, and which fault this run is without."""
-        show_missing(self.missing_fault(under_test))
+        """Say that the case does not fail, so that there is nothing to `do`, and what this run is without."""
+        self.show_missing(under_test)
         screen.line(f"{self.path} does not fail: {verdict}. There is nothing to {do}.", "bold")
-
-
-def show_missing(fault: str) -> None:
-    """Print why a case may not fail here: this run is without the fault that it was found with."""
-    if fault:
-        screen.line(f"found with --fault {fault}; this run is without it")
 
 
 def given(case: CaseFile, model: Model = None, draft_model: Folder = None) -> GivenCase:
     """Return a case whose checkpoints are there. Raises InvalidScenarioError and CheckpointError."""
-    from draftproof.properties.formats.case import case_fault, read_case
+    from draftproof.properties.formats.case import case_fault, case_subject, read_case
     from draftproof.properties.values.located import located, require_folders
 
     scenario, script = read_case(case)
     scenario = located(scenario, model or "", draft_model or "")
     require_folders(scenario, case)
-    return GivenCase(case, scenario, script, {"model": model, "draft_model": draft_model}, case_fault(case))
+    where = {"model": model, "draft_model": draft_model}
+    return GivenCase(case, scenario, script, where, case_fault(case), case_subject(case))

@@ -138,9 +138,11 @@ def _rule(
 
 
 def _show(report: LogReport) -> None:
-    screen.show_verdicts(report.contracts)
+    screen.show_verdicts(report.contracts, "requests")
     screen.line(", ".join(f"{name} {count}" for name, count in report.counts.items()))
-    for found in report.first:
+    # The first of each request, and that of each contract that failed behind another.
+    of_contracts = [one.divergence for one in report.contracts if one.divergence]
+    for found in (*report.first, *(one for one in of_contracts if one not in report.first)):
         screen.line(f"FAIL {found.contract}: {line(found)}.", "red")
     if report.length is not None:
         screen.line(report.length.says)

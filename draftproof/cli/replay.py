@@ -40,7 +40,7 @@ def replay(
     _show_scenario(case.scenario, done)
     screen.show_assumed(assumes, done.report.verdict)
     _show(done)
-    cases.show_missing(without)
+    case.show_missing(under_test)
     repeated = again("replay", case.path, **case.where, **under_test.arguments)
     screen.line(f"{done.report.verdict}. Again: {repeated}", "bold")
     inputs.finish(json, done.report, done.report.verdict)

@@ -68,15 +68,15 @@ def show_assumed(assumes: str, verdict: Outcome) -> None:
         line(f"Before anything else see whether {assumes}.")
 
 
-def show_verdicts(verdicts: Iterable[Verdict]) -> None:
-    """Print a row for each contract: its verdict in colour, and why it is no plain pass."""
+def show_verdicts(verdicts: Iterable[Verdict], met: str = "scenarios") -> None:
+    """Print a row for each contract: its verdict in colour, how much it met, and why it is no plain pass."""
     from rich.text import Text
 
     rows = (
         (one.name, Text(one.verdict, style=_STYLES.get(one.verdict, "bold red")), _met(one), _remark(one))
         for one in verdicts
     )
-    show(("contract", "verdict", "scenarios", ""), rows, right=("scenarios",))
+    show(("contract", "verdict", met, ""), rows, right=(met,))
 
 
 def _met(verdict: Verdict) -> str:

@@ -150,9 +150,13 @@ class UnderTest(NamedTuple):
         return file.fault.id if file else ""
 
     def made(self, spec: SubjectSpec | None = None) -> Subject:
-        """Make the subject for this process. Raises InputError, SubjectError and SubjectDeclarationError."""
+        """Make the subject for this process.
+
+        Raises InputError, SubjectError, SubjectDeclarationError, and UnfitError for limits that cannot be.
+        """
         _made.append(self.choice.name)
         from draftproof.harness.subjects import make_from
+        from draftproof.properties.fit import require_limits
         from draftproof.properties.values.subject import require_subject
         from draftproof.subjects.making import EngineMissingError
         from draftproof.subjects.wheels.modules import WheelImportError
@@ -173,6 +177,7 @@ class UnderTest(NamedTuple):
                 f"invalid --subject {self.choice.name!r}: expected a module and a name in it: {error}"
             ) from error
         require_subject(subject)
+        require_limits(subject.limits)
         return subject
 
 

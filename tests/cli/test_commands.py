@@ -346,6 +346,16 @@ def test_a_case_of_another_engine_runs_on_ours_where_that_is_asked(tmp_path):
     assert run(["replay", str(path), "--subject", "engine"]) == 0
 
 
+def test_a_case_that_was_found_with_other_options_says_so(tmp_path, capsys):
+    path, name = tmp_path / "case.json", "draftproof.reference.run:ReferenceSubject"
+    whose = SubjectChoice(name=name, settings={"bug": "late"})
+    path.write_text(encode(Case(scenario=SCENARIO, script=solved(SCENARIO).script, subject=whose)))
+    told = f"found with --subject {name} --set bug=late; this run has other options"
+    for words in (["replay"], ["explain"]):
+        run([*words, str(path), "--subject", name])
+        assert told in capsys.readouterr().out.splitlines()
+
+
 def test_a_fault_says_that_the_engine_is_ours(tmp_path):
     """--subject engine does not go with it."""
     path = tmp_path / "case.json"

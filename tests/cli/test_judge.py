@@ -163,7 +163,11 @@ def test_wrong_tokens_are_no_ties_and_a_missing_one_is_one_fewer(
 ) -> None:
     rows = json.loads(json.dumps(forced))
     other_token(rows)
-    assert judged(rows)[1]["counts"]["token_ties"] == 0
+    report = judged(rows)[1]
+    assert report["counts"]["token_ties"] == 0
+    out = capsys.readouterr().out
+    assert len(failed(report)) > 1
+    assert all(f"\nFAIL {name}: " in out for name in failed(report))
     shorter = json.loads(json.dumps(forced))
     next(row for row in shorter if "prompt" in row and not row["stop"])["max_tokens"] += 1
     capsys.readouterr()

@@ -229,6 +229,13 @@ def test_a_subject_that_leaves_when_it_is_asked_what_it_can_run_is_a_crash(
     assert done.stderr.startswith("CRASH: ")
 
 
+@pytest.mark.parametrize("draft", [(), ("--draft", "ngram"), ("--draft", "all")])
+def test_limits_that_cannot_be_are_bad_input(draft: tuple[str, ...], capsys: pytest.CaptureFixture[str]):
+    assert run(["check", "--examples", "1", *draft, "--subject", f"{SUBJECTS}:Misnamed"]) == 2
+    told = "error: limits: invalid drafts[0] 'ngrams': expected one of dflash, eagle, eagle3, mtp, ngram, standalone"
+    assert capsys.readouterr().err.splitlines()[-1] == told
+
+
 def test_limits_that_change_are_refused(capsys: pytest.CaptureFixture[str]):
     options = ["--contract", "output.lossless", "--subject", f"{SUBJECTS}:Wavering"]
     assert run(["check", "--examples", "1", "--draft", "eagle", *options]) == 2

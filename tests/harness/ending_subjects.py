@@ -92,6 +92,12 @@ class Wavering(ReferenceSubject):
         return Limits(max_rows=self._times, features="all")
 
 
+class Misnamed(ReferenceSubject):
+    """Has a draft that there is not."""
+
+    limits = Limits(drafts=("ngrams",))  # type: ignore[arg-type]
+
+
 class Mute(ReferenceSubject):
     """Declares one channel and observes nothing on it."""
 

@@ -227,3 +227,8 @@ def test_matches_and_proposals_of_an_ngram_draft_are_told():
     assert "expected (2, 5), got nothing; first" in line(lost)
     proposals = other("propose.tokens", step=-1, expected="(3, 4)", got="(3, 5)", relation=rel.Different(), total=0)
     assert line(proposals).startswith("proposals, request 0, round 2: expected (3, 4), got (3, 5); first seen in")
+
+
+def test_a_number_of_things_is_no_token():
+    found = other("verify.ids", expected="2 drafts", got="1 drafts", relation=rel.Missing(), total=0)
+    assert "expected 2 drafts, got 1 draft" in line(found)

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import resources
+from math import ceil, inf
+from statistics import median_low
+from typing import NamedTuple
 
 import jinja2
 
 from draftproof.faults.baseline import Baseline
 from draftproof.faults.matrix import UNTRIED, FaultResult, Lanes, Spread
 from draftproof.faults.trial import FaultOutcome
+
+
+class Runs(NamedTuple):
+    """How many faults met how many seeds, how many of these noticed them, and after how many scenarios."""
+
+    count: int
+    noticed: int
+    median: str
+    high: str
+
 
 _COLUMNS = ("", " examples", " 90 %", " seconds", " 90 %")
 
@@ -22,6 +36,7 @@ def page(lanes: Lanes) -> str:
     return made.from_string(template).render(
         lanes=lanes,
         columns=[lane + column for lane in lanes.reports for column in _COLUMNS],
+        runs={lane: runs_of(report.faults) for lane, report in lanes.reports.items()},
         rows=[_row(lanes, name) for name in lanes.ids],
         odd=[
             (lane, fault)
@@ -31,6 +46,21 @@ def page(lanes: Lanes) -> str:
         ],
         share=lambda count, of: f"{count} ({100 * count / of:.1f} %)" if of else "-",
     )
+
+
+def runs_of(faults: Sequence[FaultResult]) -> Runs:
+    """Count the seeds of faults that were tried, and how soon each was noticed."""
+    needed = sorted(
+        inf if one is None else one
+        for fault in faults
+        if fault.outcome not in UNTRIED
+        for one in fault.examples_to_detect
+    )
+    if not needed:
+        return Runs(0, 0, "-", "-")
+    middle, high = median_low(needed), needed[ceil(0.9 * len(needed)) - 1]
+    noticed = sum(one < inf for one in needed)
+    return Runs(len(needed), noticed, *("∞" if one == inf else f"{one:g}" for one in (middle, high)))
 
 
 def _row(lanes: Lanes, name: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from draftproof.faults.trial import FaultOutcome
 from draftproof.properties.formats.case import decode, encode
 from draftproof.properties.strategies.version import STRATEGIES_VERSION
 from draftproof.properties.values.verdict import Outcome
-from draftproof.report.matrix_page import interval_of, median_of, page
+from draftproof.report.matrix_page import interval_of, median_of, page, runs_of
 
 SEEN = Baseline(output=False, acceptance=True, mean=0.6, expected=1.3, scenarios=4, changed=0)
 CRASHED = Baseline(output=True, acceptance=True, mean=None, expected=1.3, scenarios=0, changed=0, crash="IndexError")
@@ -78,6 +78,15 @@ def test_intervals_in_words():
     assert (median_of(spread([1, 2])), interval_of(spread([1, 2]))) == ("1.5", "1..2")
     assert (median_of(spread([1, None, None])), interval_of(spread([1, None, None]))) == ("-", "1..∞")
     assert interval_of(spread([None])) == "-"
+
+
+def test_runs_of_faults_are_counted_one_by_one():
+    """A seed that noticed nothing is behind all that did."""
+    tried = (FaultOutcome.DETECTED, (1, 3)), (FaultOutcome.SURVIVED, (None, 4)), (FaultOutcome.ABSENT, (None,))
+    faults = tuple(row(str(number), *one) for number, one in enumerate(tried))
+    assert runs_of(faults) == (4, 3, "3", "∞")
+    assert runs_of(faults[:1]) == (2, 2, "1", "3")
+    assert runs_of(faults[2:]) == (0, 0, "-", "-")
 
 
 def test_sums_count_what_was_tried():

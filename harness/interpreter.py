@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from draftproof.kernels.interpreted import mend_numbers
+
 
 def mend() -> None:
     """Let comparisons of scalars be broadcast as what they are, and devices be entered, where Triton is interpreted."""
@@ -23,6 +25,7 @@ def mend() -> None:
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
     untuned()
+    mend_numbers()
     torch.cpu.device = getattr(torch.cpu, "device", lambda _: nullcontext())  # type: ignore[attr-defined]
     original = InterpreterBuilder.create_splat
     if getattr(original, "is_mended", False):

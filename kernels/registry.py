@@ -16,6 +16,8 @@ from torch import Tensor
 from torch._C import _len_torch_dispatch_stack as dispatch_modes
 from torch._C import _len_torch_function_stack as function_modes
 
+from draftproof.kernels.interpreted import mend_numbers
+
 _LIBRARY = torch.library.Library("draftproof", "DEF")
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
@@ -92,6 +94,8 @@ def counted(name: str, kernel: Callable[..., None]) -> Callable[..., None]:
 
 def _lazy_launcher(module: str, name: str) -> Callable[..., None]:
     def launch(*args: object) -> None:
+        if _INTERPRETED:
+            mend_numbers()
         getattr(importlib.import_module(module), name)(*args)
 
     return launch

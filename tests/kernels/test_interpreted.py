@@ -6,10 +6,14 @@ float32, float16 and the ring: the interpreter computes bfloat16 on its bit patt
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from draftproof import kernels
+from draftproof.kernels.interpreted import mend_numbers
 from draftproof.properties.kernels.table import OPS
 from tests.warm import Warm
 
@@ -46,3 +50,19 @@ def test_every_contract_holds(share: int, warm: Warm):
     assert lane["ops"].keys() == set(ops)
     assert {op: of["differences"] for op, of in lane["ops"].items() if of["differences"]} == {}
     assert [op for op, of in lane["ops"].items() if of["examples"] < EXAMPLES or not of["changed"]] == []
+
+
+def as_triton_3_6(tensor: type, scope: Any) -> None:
+    """Take the number of an array that has a dimension."""
+    scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data))
+
+
+def test_a_tensor_of_one_element_has_a_number_whichever_numpy_is_there(monkeypatch: pytest.MonkeyPatch):
+    from triton.runtime import interpreter
+
+    set_: dict[str, Any] = {}
+    scope = SimpleNamespace(set_attr=lambda _, name, value: set_.update({name: value}))
+    monkeypatch.setattr(interpreter, "_patch_lang_tensor", as_triton_3_6)
+    mend_numbers.__wrapped__()
+    interpreter._patch_lang_tensor(object, scope)
+    assert set_["__index__"](SimpleNamespace(handle=SimpleNamespace(data=np.array([3])))) == 3

@@ -7,6 +7,7 @@
 REPORT.json is what `draftproof check --json`, `draftproof tracer run --json` (with --tracer) or `draftproof lab
 releases --json` wrote, on the day on which it is kept.
 A result takes the place of an older one of the same engine, release, part and target. Nothing else makes a cell.
+A report of a tracer must be of that engine, and its checkpoint's draft that one; one with a fault is none of a release.
 What another machine ran is kept with --machine and --commit, which say where, and with which Draftproof.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -47,6 +49,8 @@ TRACED = {
     "transformers": ("standalone",),
 }
 """Engines that a tracer checkpoint is run in, with the drafts that they have of those that tracers have."""
+SERVERS = {"llama.cpp": "llama"}
+"""Those of them that are servers, with the kind that a report of one has behind its address; others are subjects."""
 NOT_RUN = "not run"
 _FAILED = (Outcome.FAIL, Outcome.CRASH, Outcome.HANG, Outcome.ERROR)
 
@@ -133,7 +137,24 @@ def of_check(report: CheckReport, now: dict[str, str], engine: str, draft: str, 
 def of_tracer(
     report: TracerReport, now: dict[str, str], engine: str, release: str, draft: str, target: str
 ) -> list[Released]:
-    """Return the result of a run of a tracer checkpoint with one draft."""
+    """Return the result of a run of a tracer checkpoint with one draft. Raises ValueError for a run of something else.
+
+    Reports of an older Draftproof do not say of what they are, and are refused.
+    """
+    endpoint = rf"https?://\S+ \({SERVERS[engine]}\)" if engine in SERVERS else re.escape(engine)
+    kind = f"a server that is like {SERVERS[engine]}" if engine in SERVERS else f"the subject {engine}"
+    drafts = TRACED.get(engine, ())
+    target = target or report.architecture
+    for name, value, is_right, expected in (
+        ("endpoint", report.endpoint, re.fullmatch(endpoint, report.endpoint), f"{kind}, as --engine {engine} is"),
+        ("fault", report.fault, not report.fault, "none, as it is no result of a release"),
+        ("verdict", report.verdict, report.verdict in ("PASS", "FAIL"), "PASS or FAIL"),
+        ("draft", report.draft, report.draft == draft, f"{draft}, as --draft says"),
+        ("draft", draft, draft in drafts, f"one of {engine} in the table of tracers, {' or '.join(drafts) or 'none'}"),
+        ("architecture", report.architecture, _plain(report.architecture) == _plain(target), f"{target} of --target"),
+    ):
+        if not is_right:
+            raise ValueError(f"invalid {name} {str(value)!r} of the report: expected {expected}")
     told = f"{report.tokens} tokens, and the accepted drafts of {report.compared} requests"
     result = Released(
         engine=engine,
@@ -148,6 +169,11 @@ def of_tracer(
         **now,
     )
     return [result]
+
+
+def _plain(architecture: str) -> str:
+    """Return the name of an architecture without what is written in several ways, as Qwen3.5 and qwen3.5."""
+    return re.sub(r"[^a-z0-9]", "", architecture.lower())
 
 
 def of_table(report: ReleaseTable, now: dict[str, str]) -> list[Released]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from draftproof.fuzz.releases.table import Held, ReleaseRow, ReleaseTable
 from draftproof.harness.check import CheckReport
+from draftproof.properties.formats.case import decode
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.report.markdown import anchor
 from draftproof.tracer.runs import TracerReport
@@ -67,16 +69,76 @@ def test_a_cell_says_what_was_run_and_all_others_that_nothing_was(verdict, found
     assert {cells["eagle"], cells["eagle3"]} == {"not there"}
 
 
+SERVED = TracerReport(
+    verdict=Outcome.FAIL,
+    endpoint="http://127.0.0.1:8000 (llama)",
+    requests=9,
+    tokens=70,
+    compared=6,
+    rounds=40,
+    wrong=2,
+    seconds=1.0,
+    architecture="qwen3.5",
+    draft="mtp",
+)
+RAN = replace(SERVED, endpoint="mlx-lm", architecture="llama", draft="standalone")
+
+
 def test_a_tracer_has_a_table_of_its_own():
-    run = TracerReport(
-        verdict=Outcome.FAIL, endpoint="a server", requests=9, tokens=70, compared=6, wrong=2, seconds=1.0
-    )
-    (result,) = of_tracer(run, NOW, "llama.cpp", "build 1", "mtp", "Qwen3.5")
+    (result,) = of_tracer(SERVED, NOW, "llama.cpp", "build 1", "mtp", "Qwen3.5")
     made = page({"llama.cpp": (replace(result, found=("a-cause",)),)})
     checks, tracers = made.split("## Tracers")
     assert "llama.cpp" not in checks
     assert "| llama.cpp | build 1 | not there | not run | [FAIL](found.md#a-cause) | not there |" in tracers
     assert "| 7 of 9 right; 70 tokens, and the accepted drafts of 6 requests |" in tracers
+
+
+def test_a_report_of_a_tracer_is_of_the_engine_and_of_the_draft_that_are_named():
+    for report, engine in ((RAN, "mlx-lm"), (replace(RAN, verdict=Outcome.PASS, wrong=0), "mlx-lm")):
+        (result,) = of_tracer(report, NOW, engine, "1", "standalone", "Llama")
+        assert (result.engine, result.part, result.target) == (engine, "standalone", "Llama")
+    assert of_tracer(RAN, NOW, "mlx-lm", "1", "standalone", "")[0].target == "llama"
+
+
+@pytest.mark.parametrize(
+    ("report", "engine", "draft", "target", "said"),
+    [
+        (SERVED, "mlx-lm", "standalone", "", "invalid endpoint 'http:.*' .*: expected the subject mlx-lm, as --engine"),
+        (RAN, "llama.cpp", "standalone", "", "invalid endpoint 'mlx-lm' of the report: expected a server that is like"),
+        (RAN, "transformers", "standalone", "", "invalid endpoint 'mlx-lm' .*: expected the subject transformers"),
+        (replace(SERVED, endpoint="http://h:1 (vllm)"), "llama.cpp", "mtp", "", "invalid endpoint 'http://h:1 .vllm"),
+        (replace(RAN, fault="x"), "mlx-lm", "standalone", "", "invalid fault 'x' of the report: expected none"),
+        (replace(RAN, verdict=Outcome.INCONCLUSIVE), "mlx-lm", "standalone", "", "'INCONCLUSIVE' .*: expected PASS or"),
+        (SERVED, "llama.cpp", "eagle3", "", "invalid draft 'mtp' of the report: expected eagle3, as --draft says"),
+        (replace(RAN, draft=""), "mlx-lm", "standalone", "", "invalid draft '' of the report: expected standalone"),
+        (
+            replace(RAN, draft="eagle"),
+            "mlx-lm",
+            "eagle",
+            "",
+            "invalid draft 'eagle' .*: expected one of mlx-lm .*alone",
+        ),
+        (replace(RAN, endpoint="sglang"), "sglang", "standalone", "", "expected one of sglang in the .*, none"),
+        (
+            RAN,
+            "mlx-lm",
+            "standalone",
+            "Qwen3",
+            "invalid architecture 'llama' of the report: expected Qwen3 of --target",
+        ),
+    ],
+)
+def test_a_report_of_something_else_is_refused(report: TracerReport, engine: str, draft: str, target: str, said: str):
+    with pytest.raises(ValueError, match=said):
+        of_tracer(report, NOW, engine, "1", draft, target)
+
+
+def test_an_older_report_is_read_and_not_kept():
+    told = {name: getattr(RAN, name) for name in ("verdict", "endpoint", "requests", "tokens", "compared", "wrong")}
+    older = decode(msgspec.json.encode(told | {"seconds": 1.0}), TracerReport, name="older")
+    assert (older.rounds, older.architecture, older.draft, older.fault) == (0, "", "", "")
+    with pytest.raises(ValueError, match="invalid draft ''"):
+        of_tracer(older, NOW, "mlx-lm", "1", "standalone", "Llama")
 
 
 def test_a_report_of_another_engine_is_refused():

@@ -23,9 +23,9 @@ from draftproof.properties.values.scenario import (
 )
 from draftproof.properties.values.script import RequestScript, Script
 from draftproof.properties.values.subject import Subject
-from draftproof.subjects.openai.counters import accepted_between, counts, places_of, settled
+from draftproof.subjects.openai.counters import accepted_between, counts_in, places_of, settled
 from draftproof.subjects.openai.dialects import DIALECTS, Dialect, ServerAnswer, ServerRequest, answer_of
-from draftproof.subjects.openai.http import Server, ServerError
+from draftproof.subjects.openai.http import AnswerError, Server, ServerError
 from draftproof.tracer.program import BOS, VOCABULARY, Program
 from draftproof.tracer.sessions import Asked, Session, TracerAnswer
 from draftproof.tracer.simulated import Drafting
@@ -61,9 +61,10 @@ class HttpEndpoint:
         self._dialect = self._detected([DIALECTS[api]] if api else [*DIALECTS.values()])
         self.name = f"{self._server.url} ({self._dialect.name})"
         try:
-            self._counted = places_of(counts(self._server))
+            metrics = self._server.get("/metrics")
         except ServerError:
-            self._counted = 0
+            metrics = ""
+        self._counted = places_of(counts_in(metrics))
         if width and self._counted not in (0, width):
             raise ServerError(f"invalid --drafts {width}: expected {self._counted}, as the server's /metrics says")
         self.drafting = Drafting(width or self._counted)
@@ -73,6 +74,8 @@ class HttpEndpoint:
         for dialect in dialects:
             try:
                 self._answer(dialect, Asked(prompt=(BOS, 1, 2), count=1))
+            except AnswerError:
+                raise
             except ServerError as error:
                 if "invalid --url" in str(error) or "did not answer" in str(error):
                     raise
@@ -87,7 +90,7 @@ class HttpEndpoint:
         found = dict[int, TracerAnswer]()
         for wave in session.waves:
             asked = [session.requests[i] for i in wave]
-            is_counted = self._counted > 0 and len(asked) == 1
+            is_counted = min(self._counted, self.drafting.width) > 0 and len(asked) == 1
             before = settled(self._server) if is_counted else {}
             with ThreadPoolExecutor(len(asked)) as threads:
                 answers = list(threads.map(lambda one: self._answer(self._dialect, one), asked))
@@ -99,11 +102,15 @@ class HttpEndpoint:
         return [found[i] for i in range(len(session.requests))]
 
     def _served(self, answer: ServerAnswer) -> TracerAnswer:
+        width = self.drafting.width
+        if not width:
+            return TracerAnswer(tokens=answer.ids)
         if answer.accepted is None:
             return TracerAnswer(tokens=answer.ids, rounds=answer.rounds_taken, accepted=answer.accepted_total)
         left, lengths = len(answer.ids) - 1, list[int]()
         for accepted in answer.accepted:
-            lengths.append(min(accepted + 1, left - sum(lengths)))
+            # The last round may be told whole, but no round has more than all of its drafts accepted.
+            lengths.append(min(accepted + 1, left - sum(lengths)) if accepted <= width else accepted + 1)
         return TracerAnswer(tokens=answer.ids, lengths=tuple(one for one in lengths if one > 0))
 
     def _answer(self, dialect: Dialect, asked: Asked) -> ServerAnswer:

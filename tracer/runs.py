@@ -57,8 +57,11 @@ class TracerDifference(Value, frozen=True, kw_only=True):
 
 
 class TracerReport(Value, frozen=True, kw_only=True):
-    """What a run came to. `compared` are requests of which accepted drafts were told, too.
+    """What a run came to: `wrong` of the requests are wrong.
 
+    `compared` are requests of which accepted drafts were told, too, and that could have had one; `rounds` are theirs
+    that could. `architecture` and `draft` are the checkpoint's, by the names that `tracer build` takes; the draft is ""
+    where there is none, or the subject has no such. `fault` is what `--fault` or `--patch` brought back, "" if nothing.
     No prompt that was tried tells the first `equal` explanations apart; not all of them may be listed.
     """
 
@@ -73,6 +76,10 @@ class TracerReport(Value, frozen=True, kw_only=True):
     first: TracerDifference | None = None
     explanations: tuple[Explained, ...] = ()
     equal: int = 0
+    rounds: int = 0
+    architecture: str = ""
+    draft: str = ""
+    fault: str = ""
 
 
 def identity(program: Program) -> str:
@@ -89,13 +96,15 @@ def judge(
     *,
     shrink: bool = True,
     more: Iterable[Session] = (),
+    needs_drafts: bool | None = None,
 ) -> TracerReport:
     """Serve sessions until some requests are wrong, and `more` of them that tell explanations apart.
 
-    Raises what the endpoint raises.
+    With `needs_drafts` it takes a round that could show an accepted draft for a PASS; by default, where the endpoint's
+    number of drafts is known. Raises what the endpoint raises.
     """
     began, drafting = time.monotonic(), endpoint.drafting
-    evidence, requests, tokens, compared = list[JudgedRequest](), 0, 0, 0
+    evidence, requests, tokens, compared, rounds = list[JudgedRequest](), 0, 0, 0, 0
 
     def serve(session: Session) -> list[JudgedRequest]:
         return list(judged(program, session, endpoint.serve(session), drafting))
@@ -104,7 +113,8 @@ def judge(
     for session in drawn:
         found = serve(session)
         requests, tokens = requests + len(found), tokens + sum(len(one.served.tokens) for one in found)
-        compared += sum(one.served.tells_rounds for one in found)
+        showing = [drafted_rounds(program, one, drafting) for one in found]
+        compared, rounds = compared + sum(map(bool, showing)), rounds + sum(showing)
         evidence += found
         if failing is None and any(one.is_wrong for one in found):
             failing = session
@@ -112,12 +122,14 @@ def judge(
         if sum(one.is_wrong for one in evidence) >= _MOST_WRONG:
             break
     wrong = sum(one.is_wrong for one in evidence)
+    needs = drafting.width > 0 if needs_drafts is None else needs_drafts
     report = TracerReport(
-        verdict=Outcome.FAIL if wrong else Outcome.PASS if tokens else Outcome.INCONCLUSIVE,
+        verdict=Outcome.FAIL if wrong else Outcome.PASS if tokens and (rounds or not needs) else Outcome.INCONCLUSIVE,
         endpoint=endpoint.name,
         requests=requests,
         tokens=tokens,
         compared=compared,
+        rounds=rounds,
         wrong=wrong,
         seconds=0.0,
     )
@@ -137,6 +149,21 @@ def judge(
             equal=sum(one.wrong + one.right == ranked[0].wrong + ranked[0].right for one in ranked),
         )
     return replace(report, seconds=time.monotonic() - began)
+
+
+def drafted_rounds(program: Program, one: JudgedRequest, drafting: Drafting) -> int:
+    """Return how many rounds were compared that could show an accepted draft: as they began, two tokens were left."""
+    if not drafting.width or not one.served.tells_rounds:
+        return 0
+    is_told = one.served.lengths is not None and not one.is_wrong
+    lengths = (one.served if is_told else expected(program, one.asked, drafting)).lengths or ()
+    return sum(sum(lengths[number:]) > 1 for number in range(len(lengths)))
+
+
+def has_room(program: Program, session: Session, drafting: Drafting) -> bool:
+    """Return whether a draft of some request can be accepted: two tokens are left where its first drafts are."""
+    texts = (expected(program, one, Drafting(0)).tokens for one in session.requests)
+    return any(len(text) > (1 if drafting.with_prompt else 2) for text in texts)
 
 
 def _explained(one: Reproduction) -> Explained:

@@ -107,8 +107,11 @@ def run(
 
     What is wrong is shrunk, explained and saved as a case.
     """
+    from msgspec.structs import replace
+
     from draftproof.properties.formats.checkpoint_config import read_config
     from draftproof.tracer import runs
+    from draftproof.tracer.checkpoint import architecture_of, draft_name
     from draftproof.tracer.program import read_program
     from draftproof.tracer.sessions import sessions, small_sessions
 
@@ -136,12 +139,22 @@ def run(
     more = small_sessions(program, seed, chosen, tokens)
     with ExitStack() as stack:
         width = known.width if known and drafts is None else drafts
+        fault, has_draft = tested.subject.fault_id(), program.has_draft
         if tested.url is not None:
             endpoint = _server(tested.url, api, model, width, program)
         else:
-            endpoint = _subject(stack, tested.subject, checkpoint, draft_model, width, dtype, program)
+            # A case of width 0 is of a subject whose rounds were not compared.
+            width = width or None if drafts is None else width
+            endpoint, has_draft = _subject(stack, tested.subject, checkpoint, draft_model, width, dtype, program)
         with screen.progress("sessions", len(drawn)) as advance:
-            report = runs.judge(endpoint, program, drawn, advance, seconds, shrink=known is None, more=more)
+            needs = endpoint.drafting.width > 0 or bool(drafts and program.has_draft)
+            # What a case is of may need no draft at all: then its tokens alone say whether it is mended.
+            needs &= known is None or runs.has_room(program, known.session, endpoint.drafting)
+            report = runs.judge(
+                endpoint, program, drawn, advance, seconds, shrink=known is None, more=more, needs_drafts=needs
+            )
+    draft = draft_name(program, checkpoint) if has_draft else ""
+    report = replace(report, architecture=architecture_of(checkpoint), draft=draft, fault=fault)
     same = {"url": tested.url, **(tested.subject.of_cases if tested.url is None else {})}
     same |= {"checkpoint": checkpoint, "api": api, "model": model, "drafts": drafts, "draft_model": draft_model}
     same |= {} if tested.url else {"dtype": dtype}
@@ -202,7 +215,8 @@ def _subject(
     drafts: int | None,
     dtype: str,
     program: Program,
-) -> Endpoint:
+) -> tuple[Endpoint, bool]:
+    """Return the subject as an endpoint, and whether it runs the checkpoint's draft."""
     from draftproof.harness.subject_run import closing
     from draftproof.tracer.endpoints import DTYPES, SubjectEndpoint, draft_of
 
@@ -216,7 +230,8 @@ def _subject(
         draft = None
     if drafts == 0:
         raise inputs.InputError(f"invalid --drafts {drafts}: expected 1 or more of a subject")
-    return SubjectEndpoint(subject, checkpoint, draft, drafts or _STEPS, named, is_known=drafts is not None)
+    known = drafts is not None
+    return SubjectEndpoint(subject, checkpoint, draft, drafts or _STEPS, named, is_known=known), draft is not None
 
 
 def show(report: TracerReport, repeated: str) -> None:
@@ -224,7 +239,10 @@ def show(report: TracerReport, repeated: str) -> None:
     if report.first is not None and report.case is not None:
         _show_first(report)
     told = f"{plural(report.requests, 'request')}, {plural(report.tokens, 'token')}"
-    told += f", accepted drafts of {report.compared}" if report.compared else "; accepted drafts were not compared"
+    drafts = f", accepted drafts of {report.compared} in {plural(report.rounds, 'round')}"
+    told += drafts if report.compared else "; accepted drafts were not compared"
+    if report.verdict == "INCONCLUSIVE":
+        told += ": expected rounds that are told, and --tokens 3 or more, so that a draft can be accepted"
     result = f"{report.wrong} wrong" if report.wrong else "all right"
     screen.line(
         f"{report.verdict}: {report.endpoint}: {told}; {result}, in {report.seconds:.1f} s. Again: {repeated}", "bold"

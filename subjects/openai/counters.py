@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from draftproof.properties.values.trace import Key, Observation
-from draftproof.subjects.openai.http import Server, ServerError
+from draftproof.subjects.openai.http import AnswerError, Server, ServerError
 
 _NAMES = {
     "total.rounds": "num_drafts",
@@ -16,7 +16,7 @@ _NAMES = {
     "total.accepted_at": "num_accepted_tokens_per_pos",
 }
 TOTALS = tuple(_NAMES)
-_LINE = re.compile(r"^\w+:spec_decode_(\w+?)(?:_total)?(?:\{(.*)\})? ([0-9.e+]+)$", re.MULTILINE)
+_LINE = re.compile(r"^\w+:spec_decode_(\w+?)(?:_total)?(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 _PLACE = re.compile(r'position="(\d+)"')
 _SETTLED, _TRIES = 0.05, 100
 Counts = Mapping[tuple[str, int], int]
@@ -28,13 +28,26 @@ def counts(server: Server) -> Counts:
 
 
 def counts_in(metrics: str) -> Counts:
-    """Return the counters of a text as /metrics has it, by name and place, over all engines."""
+    """Return the counters of a text as /metrics has it, by name and place, over all engines. Raises AnswerError."""
     found: dict[tuple[str, int], int] = {}
     for name, labels, value in _LINE.findall(metrics):
+        if name not in _NAMES.values():
+            continue
         place = _PLACE.search(labels)
         key = (name, int(place[1]) if place else -1)
-        found[key] = found.get(key, 0) + int(float(value))
+        found[key] = found.get(key, 0) + _whole(name, value)
     return found
+
+
+def _whole(name: str, value: str) -> int:
+    """Return a counter, which may be written as 3.0 or 1.5e+06. Raises AnswerError."""
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if number < 0 or not number.is_integer():
+        raise AnswerError(f"/metrics answered spec_decode_{name} {value}: expected a whole number, 0 or more")
+    return int(number)
 
 
 def places_of(found: Counts) -> int:

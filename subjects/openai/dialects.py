@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from draftproof.subjects.openai.http import Server, ServerError
+from draftproof.subjects.openai.http import AnswerError, Server, ServerError
+
+_SHOWN = 60
+Field = tuple[str, ...]
 
 
 class ServerRequest(NamedTuple):
@@ -22,7 +25,8 @@ class Dialect(NamedTuple):
 
     SGLang stops only without `ignore_eos` (`Req._check_token_based_finish`), llama.cpp never.
 
-    `version` is a path and a field of the response, `serves` the path that names the checkpoint.
+    `version` is a path and a field of the response, `serves` the path that names the checkpoint. Fields of an answer
+    that not all servers have are named by the way to them; one of no name is in no answer.
     """
 
     name: str
@@ -34,10 +38,10 @@ class Dialect(NamedTuple):
     serves: str
     stops: bool = True
     hint: str = ""
-    accepted: Callable[[Any], Any] = lambda _answer: None
-    prompt_tokens: Callable[[Any], Any] = lambda _answer: None
-    rounds_taken: Callable[[Any], Any] = lambda _answer: None
-    accepted_total: Callable[[Any], Any] = lambda _answer: None
+    accepted: Field = ()
+    prompt_tokens: Field = ()
+    rounds_taken: Field = ()
+    accepted_total: Field = ()
 
 
 class ServerAnswer(NamedTuple):
@@ -98,8 +102,10 @@ def _generate(asked: ServerRequest) -> dict[str, Any]:
 
 
 def _matched(answer: Any) -> Any:
-    reason = answer["meta_info"]["finish_reason"]
-    return reason.get("matched") if isinstance(reason, dict) else None
+    try:
+        return answer["meta_info"]["finish_reason"]["matched"]
+    except (KeyError, IndexError, TypeError):
+        return None
 
 
 DIALECTS = {
@@ -114,8 +120,8 @@ DIALECTS = {
             ("/version", "version"),
             "/v1/models",
             hint="return_token_ids is in vLLM since 0.10.1",
-            accepted=lambda answer: answer["metrics"]["speculative_decoding"]["per_step_accepted"],
-            prompt_tokens=lambda answer: answer["usage"]["prompt_tokens"],
+            accepted=("metrics", "speculative_decoding", "per_step_accepted"),
+            prompt_tokens=("usage", "prompt_tokens"),
         ),
         Dialect(
             "llama",
@@ -127,8 +133,8 @@ DIALECTS = {
             "/props",
             stops=False,
             hint="return_tokens is in llama.cpp's server since the end of 2024",
-            prompt_tokens=lambda answer: answer["tokens_evaluated"],
-            accepted_total=lambda answer: answer["timings"]["draft_n_accepted"],
+            prompt_tokens=("tokens_evaluated",),
+            accepted_total=("timings", "draft_n_accepted"),
         ),
         Dialect(
             "sglang",
@@ -140,8 +146,8 @@ DIALECTS = {
             "/get_model_info",
             stops=False,
             hint="output_ids is in SGLang's answers in newer releases, and with --skip-tokenizer-init",
-            prompt_tokens=lambda answer: answer["meta_info"]["prompt_tokens"],
-            rounds_taken=lambda answer: answer["meta_info"]["spec_verify_ct"],
+            prompt_tokens=("meta_info", "prompt_tokens"),
+            rounds_taken=("meta_info", "spec_verify_ct"),
         ),
     )
 }
@@ -150,17 +156,24 @@ DIALECTS = {
 def answer_of(
     server: Server, dialect: Dialect, asked: ServerRequest, more: Mapping[str, Any] = MappingProxyType({})
 ) -> ServerAnswer:
-    """Return what a server answers to a request, with `more` fields. Raises ServerError."""
+    """Return what a server answers to a request, with `more` fields.
+
+    Raises ServerError, and AnswerError for a field that is there and is not what it must be.
+    """
     answer = server.post(dialect.path, {**dialect.body(asked), **more})
     emitted = _emitted(answer, server, dialect)
     ids = emitted if dialect.stops else emitted[: _end(emitted, asked.stops)]
     # Some releases leave out the token that they stopped at.
     stop = dialect.stopped_at(answer)
     whole = (*ids, stop) if type(stop) is int and stop in asked.stops and ids[-1:] != (stop,) else ids
+    where = f"{server.url}{dialect.path}"
+    accepted, prompt, rounds, total = (
+        _accepted_of(answer, dialect.accepted, where),
+        *(_count(answer, one, where) for one in (dialect.prompt_tokens, dialect.rounds_taken, dialect.accepted_total)),
+    )
     # Rounds behind the place where a text is cut are counted, too, and nothing says how many.
-    counts = (dialect.rounds_taken, dialect.accepted_total) if ids == emitted else ()
-    told = (_count(one, answer) for one in counts)
-    return ServerAnswer(whole, _accepted_of(answer, dialect), _count(dialect.prompt_tokens, answer), *told)
+    rounds, total = (rounds, total) if ids == emitted else (None, None)
+    return ServerAnswer(whole, accepted, prompt, rounds, total)
 
 
 def text_of(server: Server, dialect: Dialect, asked: ServerRequest) -> tuple[int, ...]:
@@ -168,21 +181,49 @@ def text_of(server: Server, dialect: Dialect, asked: ServerRequest) -> tuple[int
     return answer_of(server, dialect, asked).ids
 
 
-def _count(find: Callable[[Any], Any], answer: Any) -> int | None:
-    try:
-        found = find(answer)
-    except (KeyError, IndexError, TypeError):
+def _count(answer: Any, field: Field, where: str) -> int | None:
+    """Return a number that an answer may have. Raises AnswerError."""
+    found = _told(answer, field, where)
+    if found is None:
         return None
-    return found if type(found) is int else None
+    if not _is_count(found):
+        raise _malformed(field, found, where, "a whole number, 0 or more")
+    return int(found)
 
 
-def _accepted_of(answer: Any, dialect: Dialect) -> tuple[int, ...] | None:
-    try:
-        found = dialect.accepted(answer)
-    except (KeyError, IndexError, TypeError):
+def _accepted_of(answer: Any, field: Field, where: str) -> tuple[int, ...] | None:
+    """Return the accepted drafts of each round, which an answer may have. Raises AnswerError."""
+    found = _told(answer, field, where)
+    if found is None:
         return None
-    right = isinstance(found, list) and all(type(one) is int and one >= 0 for one in found)
-    return tuple(found) if right else None
+    if not isinstance(found, list) or not all(map(_is_count, found)):
+        raise _malformed(field, found, where, "a list of whole numbers, each 0 or more")
+    return tuple(found)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _told(answer: Any, field: Field, where: str) -> Any:
+    """Return what an answer has on the way of a field; None where a part of it is missing or null. Raises AnswerError.
+
+    Whoever gets None was told nothing, so what is there in another form must not become that.
+    """
+    found = answer if field else None
+    for place, name in enumerate(field):
+        if found is None:
+            break
+        if not isinstance(found, dict):
+            raise _malformed(field[:place], found, where, f"an object with {name}, or none")
+        found = found.get(name)
+    return found
+
+
+def _malformed(field: Field, value: Any, where: str, allowed: str) -> AnswerError:
+    said = repr(value)
+    said = said if len(said) <= _SHOWN else f"{said[:_SHOWN]}.."
+    return AnswerError(f"{where} answered {'.'.join(field) or 'JSON'} {said}: expected {allowed}")
 
 
 def _emitted(answer: Any, server: Server, dialect: Dialect) -> tuple[int, ...]:

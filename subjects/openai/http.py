@@ -17,6 +17,10 @@ class ServerError(ConditionError):
     """A server that is not there, refuses, stops mid-way, or answers what is of no use; the message says which."""
 
 
+class AnswerError(ServerError):
+    """An answer of a server with a field that is not what it must be; the message names it, and what is allowed."""
+
+
 class Server:
     """A server at `url`; each answer may take `timeout` seconds."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -90,11 +90,22 @@ class Oracle:
         return made(one, rounds, told=self.drafting.width > 0)
 
 
+TELLS: dict[str, Callable[[list[int]], Any]] = {
+    "tells rounds": lambda steps: steps,
+    "tells nothing": lambda steps: None,
+    "tells of one token": lambda steps: None if steps else [],
+    "tells fractions": lambda steps: [0.0 for _ in steps],
+    "tells more than all": lambda steps: [*steps[:-1], *(99 for _ in steps[-1:])],
+}
+"""What is answered by round, of the accepted drafts of each, in place of counters."""
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: TracerServer
 
     def do_GET(self) -> None:
-        if self.path != "/metrics" or not self.server.endpoint.drafting.width or self.server.wrong == "tells rounds":
+        tells = self.server.wrong in TELLS
+        if self.path != "/metrics" or not self.server.endpoint.drafting.width or tells:
             self.send_error(404)
             return
         name = "vllm:spec_decode_num_"
@@ -121,9 +132,9 @@ class _Handler(BaseHTTPRequestHandler):
         answer["usage"] = {"prompt_tokens": len(asked.prompt) + (self.server.wrong == "splits ids")}
         if self.server.wrong == "text only":
             del answer["choices"][0]["token_ids"]
-        if self.server.wrong == "tells rounds":
-            steps = [length - 1 for length in served.lengths or ()]
-            answer["metrics"] = {"speculative_decoding": {"per_step_accepted": steps}}
+        if self.server.wrong in TELLS:
+            told = TELLS[self.server.wrong]([length - 1 for length in served.lengths or ()])
+            answer["metrics"] = {"speculative_decoding": {"per_step_accepted": told}}
         self._say(json.dumps(answer).encode())
 
     def _say(self, data: bytes) -> None:

@@ -15,10 +15,11 @@ from typing import NamedTuple
 import msgspec
 
 from draftproof.faults.baseline import unsteered
-from draftproof.faults.catalogue import Fault, FaultFile, read_sources, validate_names
+from draftproof.faults.catalogue import Fault, FaultFile, read_sources
 from draftproof.faults.checkpoints import Checkpoints, tiny
 from draftproof.faults.matrix import FaultReport, FaultResult, totals, versions
 from draftproof.faults.matrix_rows import Beside, tried, untried, verdict_of
+from draftproof.faults.named import validate_names
 from draftproof.faults.orders import CLEAN, WHOLE, Batch, Task, TaskResult, joined
 from draftproof.faults.patched_sources import write_copy
 from draftproof.faults.patching import StalePatchError

@@ -5,19 +5,18 @@ First its front matter, TOML between `+++` lines, then its changes; see draftpro
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from draftproof.faults.patching import Hunk, PatchError, StalePatchError, apply, by_path, parse
-from draftproof.properties.kernels.table import KERNEL_CONTRACTS, KERNEL_PREFIX
 from draftproof.properties.lib.base import Value
 from draftproof.properties.lib.errors import DraftproofError
 from draftproof.properties.lib.names import did_you_mean
-from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_SETS, DraftSet
 
 FENCE = "+++"
@@ -38,7 +37,8 @@ TINY = (
     "step3p5",
 )
 """The targets that tiny_checkpoints.py writes."""
-
+_CHOICES: Mapping[str, tuple[str, ...]] = {"draft": DRAFT_SETS, "model": ("", *TINY)}
+_PLACE = re.compile(r"line (\d+), column (\d+)\)")
 
 Part = Literal["engine", "eager", "triton"]
 
@@ -96,37 +96,45 @@ def read_fault(path: Path) -> FaultFile:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise PatchError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    head, changes = _split(text)
     try:
-        # A plain diff says nothing of drafts, so that it is tried with each.
-        raw = tomllib.loads(head) if head else {"draft": "all"}
-        if (draft := raw.get("draft", ALGORITHMS[0])) not in DRAFT_SETS:
-            raise PatchError(f"invalid draft {draft!r}: expected {', '.join(DRAFT_SETS)}")
-        if (model := raw.get("model", "")) not in ("", *TINY):
-            raise PatchError(f"invalid model {model!r}: expected {', '.join(TINY)}")
-        if unknown := sorted(set(raw) - set(Fault.__struct_fields__)):
-            raise PatchError(f"invalid field {unknown[0]!r}: expected {', '.join(Fault.__struct_fields__)}")
-        fault = msgspec.convert({"id": path.stem, **raw}, Fault)
+        head, changes = _split(text)
+        fault = _fault(head, path.stem)
         parse(changes)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, PatchError) as error:
+    except PatchError as error:
         raise PatchError(f"{path}: {error}") from None
     return FaultFile(fault=fault, text=changes, path=str(path))
 
 
-def validate_names(file: FaultFile) -> None:
-    """Raise PatchError for an unknown contract or channel."""
-    # Contracts need numpy, and the list of faults shall be quick.
-    from draftproof.faults.trial import HANG_CONTRACT
-    from draftproof.properties.contracts.registry import CONTRACTS_BY_NAME
+def _fault(head: str, name: str) -> Fault:
+    """Return what a front matter says of the fault in the file of that name. Raises PatchError."""
+    # A plain diff says nothing of drafts, so that it is tried with each.
+    raw = _table(head) if head else {"draft": "all"}
+    fields = Fault.__struct_fields__
+    for field, value in raw.items():
+        if field not in fields:
+            raise PatchError(f"invalid field {field!r}: expected {', '.join(fields)}{did_you_mean(field, fields)}")
+        if field in _CHOICES and value not in _CHOICES[field]:
+            expected = ", ".join(filter(None, _CHOICES[field])) + did_you_mean(str(value), _CHOICES[field])
+        elif field == "smoke":
+            expected = "" if isinstance(value, bool) else "true or false"
+        else:
+            expected = "" if isinstance(value, str) else "a text in quotes"
+        if expected:
+            raise PatchError(f"invalid {field} {value!r}: expected {expected}")
+    return msgspec.convert({"id": name, **raw}, Fault)
 
-    contract, channel = file.fault.contract, file.fault.channel
-    contracts = ("", HANG_CONTRACT, *CONTRACTS_BY_NAME, *KERNEL_CONTRACTS)
-    if contract not in contracts:
-        hint = did_you_mean(contract, contracts)
-        raise PatchError(f"{file.path}: invalid contract {contract!r}: expected a contract of `draftproof check`{hint}")
-    if channel and channel not in CHANNELS and not channel.startswith(KERNEL_PREFIX):
-        problem = f"{file.path}: invalid channel {channel!r}"
-        raise PatchError(f"{problem}: expected one of docs/semantics/channels.md, or kernel.*")
+
+def _table(head: str) -> dict[str, Any]:
+    """Return the TOML of a front matter, whose first line is the second of its file. Raises PatchError."""
+    try:
+        return tomllib.loads(f"\n{head}")
+    except tomllib.TOMLDecodeError as error:
+        lines = [FENCE, *head.splitlines(), FENCE]
+        why, _, at = str(error).rpartition(" (at ")
+        place = _PLACE.match(at)
+        number, column = (int(place[1]), f" in column {place[2]}") if place else (len(lines), "")
+        why = f"{why[:1].lower()}{why[1:]}{column}"
+        raise PatchError(f"invalid line {number} {lines[number - 1]!r}: expected TOML: {why}") from None
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -137,7 +145,7 @@ def _split(text: str) -> tuple[str, str]:
     for end, line in enumerate(lines[1:], start=1):
         if line.strip() == FENCE:
             return "".join(lines[1:end]), "".join(lines[end + 1 :])
-    raise PatchError(f"the front matter is not closed by a line {FENCE}")
+    raise PatchError(f"invalid line 1 {FENCE!r}: expected another line {FENCE} below it, which closes the front matter")
 
 
 def catalogue(folder: Path = CATALOGUE) -> dict[str, FaultFile]:

@@ -8,11 +8,12 @@ told, too, as they are numbered with the counters between them.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from draftproof.faults.patching import Placed
+from draftproof.faults.programs import is_docstring
 from draftproof.harness.hunk_counters import COUNTER
 
 
@@ -62,7 +63,7 @@ class _Source:
     def before(self, node: ast.stmt, line: int, number: int) -> _Insertion:
         """Return an insertion point that runs whenever `node` (or, for a changed signature, its body) does."""
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and line < node.body[0].lineno:
-            node = node.body[1] if _is_docstring(node.body[0]) and len(node.body) > 1 else node.body[0]
+            node = node.body[1] if is_docstring(node.body[0]) and len(node.body) > 1 else node.body[0]
         while not self._starts_its_line(node):
             node = self.parent[node]  # type: ignore[assignment]
         return _Insertion(_first_line(node), node.col_offset, number)
@@ -83,16 +84,21 @@ def _unchanged(text: str) -> _Source:
 
 
 def instrument(
-    files: Mapping[str, str], placed: Mapping[str, tuple[Placed, ...]], old: Mapping[str, str]
+    files: Mapping[str, str],
+    placed: Mapping[str, tuple[Placed, ...]],
+    old: Mapping[str, str],
+    idle: Collection[Placed] = (),
 ) -> tuple[dict[str, str], dict[str, tuple[int, ...]]]:
-    """Return the patched `files` (path -> text) with counters, and path -> the lines there that hunks wrote.
+    """Return the patched `files` (path -> text), which are Python, with counters, and path -> the lines of hunks there.
 
-    Hunks are numbered from 0 in the order of `placed`. Raises SyntaxError if a patched file is not Python.
+    Hunks are numbered from 0 in the order of `placed`. Those of `idle`, which change nothing, have no counter.
     """
     sources = {path: (_unchanged if text == old.get(path) else _Source)(text) for path, text in files.items()}
     insertions: dict[str, list[_Insertion]] = {path: [] for path in files}
     hunks = ((path, hunk) for path, of_path in placed.items() for hunk in of_path)
     for number, (path, hunk) in enumerate(hunks):
+        if hunk in idle:
+            continue
         for where, insertion in _insertions(sources, path, hunk, old[path], number):
             insertions[where].append(insertion)
     texts = {path: _insert(source.lines, insertions[path]) for path, source in sources.items()}
@@ -128,7 +134,7 @@ def _insertions(
     if function is not None and _is_jit(function):
         yield from _launches(sources, function.name, number)
         return
-    if function is None and (isinstance(node, ast.ImportFrom) or _is_docstring(node)):
+    if function is None and (isinstance(node, ast.ImportFrom) or is_docstring(node)):
         node = _next_statement(source, line) or node
     if not (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
         yield path, source.before(node, line, number)
@@ -205,10 +211,6 @@ def _uses(node: ast.AST, names: set[str]) -> bool:
 
 def _is_jit(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any("triton.jit" in ast.unparse(d) or ast.unparse(d) == "jit" for d in function.decorator_list)
-
-
-def _is_docstring(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def _first_line(node: ast.stmt) -> int:

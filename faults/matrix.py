@@ -40,7 +40,8 @@ class FaultResult(Value, frozen=True, kw_only=True):
 
     `divergence` is the first seed's. `baseline`: what the baseline tests saw. `whole`: the result of a kernel's fault
     in whole scenarios, if it met them. `explained`: why it survives where it does. `nodes` are the nodes of a cluster
-    that it ran on.
+    that it ran on. `named`: whether the fault names a contract or a channel; `contract` and `channel` are else those
+    that noticed it.
     """
 
     id: str
@@ -64,6 +65,7 @@ class FaultResult(Value, frozen=True, kw_only=True):
     explained: str = ""
     seconds: float = 0.0
     nodes: tuple[str, ...] = ()
+    named: bool = True
 
     @property
     def noticed(self) -> bool:
@@ -74,7 +76,8 @@ class FaultResult(Value, frozen=True, kw_only=True):
 class Totals(Value, frozen=True, kw_only=True):
     """How many of the `faults` that were tried ended how.
 
-    `detected` by the named contract in the named channel, `noticed` in whatever way.
+    `detected` by the named contract in the named channel, `noticed` in whatever way. `unnamed` of them name neither, so
+    that they can be noticed only.
 
     `measured` of them met the usual tests, too: of these `ours` were noticed by us, `output` and `acceptance` by those
     tests, `either` by one of them at least.
@@ -89,6 +92,12 @@ class Totals(Value, frozen=True, kw_only=True):
     output: int = 0
     acceptance: int = 0
     either: int = 0
+    unnamed: int = 0
+
+    @property
+    def named(self) -> int:
+        """How many faults can be detected as named."""
+        return self.faults - self.unnamed
 
 
 class MadeWith(Value, frozen=True, kw_only=True):
@@ -187,7 +196,7 @@ def totals(results: Sequence[FaultResult]) -> Totals:
     measured = [(result, result.baseline) for result in tried if result.baseline is not None]
     return Totals(
         faults=len(tried),
-        detected=sum(result.outcome is FaultOutcome.DETECTED for result in tried),
+        detected=sum(result.named and result.outcome is FaultOutcome.DETECTED for result in tried),
         noticed=sum(result.noticed for result in tried),
         survived=sum(result.outcome is FaultOutcome.SURVIVED for result in tried),
         measured=len(measured),
@@ -195,6 +204,7 @@ def totals(results: Sequence[FaultResult]) -> Totals:
         output=sum(baseline.output for _, baseline in measured),
         acceptance=sum(baseline.acceptance for _, baseline in measured),
         either=sum(baseline.output or baseline.acceptance for _, baseline in measured),
+        unnamed=sum(not result.named for result in tried),
     )
 
 

@@ -52,7 +52,8 @@ def untried(file: FaultFile, outcome: FaultOutcome, why: str, seeds: int) -> Fau
 
 def _row(file: FaultFile, **fields: Any) -> FaultResult:
     header = {name: getattr(file.fault, name) for name in ("id", "draft", "explained", "contract", "channel")}
-    return FaultResult(**{**header, "patches": file.patches, **fields})
+    named = bool(file.fault.contract or file.fault.channel)
+    return FaultResult(**{**header, "patches": file.patches, "named": named, **fields})
 
 
 def tried(file: FaultFile, met: Beside, whole: Beside | None) -> FaultResult:

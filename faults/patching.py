@@ -10,12 +10,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from draftproof.properties.lib.errors import DraftproofError
 
 _HEADER = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _SIGNS = (" ", "-", "+")
+_SPACES = {" ": "space", "\t": "tab"}
 ROOTS = ("engine/", "kernels/")
 
 
@@ -175,8 +176,32 @@ def _find(hunk: Hunk, lines: list[str]) -> int:
         return hunk.line - 1
     if len(places) != 1:
         those = f"{before[0].strip()!r}" if len(before) == 1 else f"the {len(before)} lines from {before[0].strip()!r}"
-        raise StalePatchError(f"{hunk.path}: {those} must be there once, and {_times(len(places))}")
+        near = "" if places else _but_for_space(before, lines)
+        raise StalePatchError(f"{hunk.path}: {those} must be there once, and {near or _times(len(places))}")
     return places[0]
+
+
+def _but_for_space(before: list[str], lines: list[str]) -> str:
+    """Say which line of those that are `before` but for white space differs, and how; "" if there are none."""
+    wanted, given = (["".join(line.split()) for line in some] for some in (before, lines))
+    if not any(wanted):
+        return ""
+    ends = range(len(wanted), len(given) + 1)
+    start = next((end - len(wanted) for end in ends if given[end - len(wanted) : end] == wanted), None)
+    if start is None:
+        return ""
+    pairs = enumerate(zip(before, lines[start:], strict=False), start=start + 1)
+    number, here, there = next((number, here, there) for number, (here, there) in pairs if here != there)
+    if here.lstrip() == there.lstrip():
+        return f"are there with other indentation: line {number} has {_indent(there)}, the change {_indent(here)}"
+    return f"are there with other white space: line {number} is {there!r}, in the change {here!r}"
+
+
+def _indent(line: str) -> str:
+    """Say what a line begins with: its spaces and tabs, counted."""
+    space = line[: len(line) - len(line.lstrip())]
+    runs = [(sign, len(list(run))) for sign, run in groupby(space)]
+    return " and ".join(f"{n} {_SPACES.get(sign, repr(sign))}{'s' * (n != 1)}" for sign, n in runs) or "none"
 
 
 def _times(count: int) -> str:

@@ -15,12 +15,13 @@ from typing import NamedTuple
 import msgspec
 
 from draftproof.faults.baseline import unsteered
-from draftproof.faults.catalogue import Fault, FaultFile, read_sources, validate_names
+from draftproof.faults.catalogue import Fault, FaultFile, read_sources
 from draftproof.faults.checkpoints import Checkpoints, tiny
 from draftproof.faults.matrix import FaultReport, FaultResult, totals, versions
 from draftproof.faults.matrix_rows import Beside, tried, untried, verdict_of
+from draftproof.faults.named import validate_names
 from draftproof.faults.orders import CLEAN, WHOLE, Batch, Task, TaskResult, joined
-from draftproof.faults.patched_sources import write_copy
+from draftproof.faults.patched_sources import write_copy, write_fault
 from draftproof.faults.patching import StalePatchError
 from draftproof.faults.served import ForkServer, Serve
 from draftproof.faults.trial import Expectation, FaultOutcome
@@ -279,7 +280,7 @@ def _groups(
     for number, file in enumerate(files):
         fault = file.fault
         try:
-            copy = write_copy(root / str(number), sources, file.hunks(), clean)
+            copy = write_fault(root / str(number), sources, file, clean)
         except StalePatchError as error:
             stale[fault.id] = str(error)
             continue

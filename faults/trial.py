@@ -20,8 +20,8 @@ HANG_CONTRACT = "HANG"
 class FaultOutcome(StrEnum):
     """What became of a fault, best first: the first four mean that it was noticed.
 
-    "stale": its lines are not in the sources, or they name what is not there. "absent": what it patches does not run in
-    this lane, as an eager kernel on a GPU.
+    "stale": its lines are not in the sources, or change nothing, or name what is not there. "absent": what it patches
+    does not run in this lane, as an eager kernel on a GPU.
     """
 
     DETECTED = "detected"

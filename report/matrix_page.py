@@ -11,8 +11,9 @@ from typing import NamedTuple
 import jinja2
 
 from draftproof.faults.baseline import Baseline
-from draftproof.faults.matrix import UNTRIED, FaultResult, Lanes, Spread
+from draftproof.faults.matrix import UNTRIED, FaultResult, Lanes, Spread, Totals
 from draftproof.faults.trial import FaultOutcome
+from draftproof.report.numbers import plural
 
 
 class Runs(NamedTuple):
@@ -76,6 +77,15 @@ def _lane_cells(fault: FaultResult | None) -> tuple[str, ...]:
     whole = f" (in whole scenarios: {fault.whole})" if fault.whole else ""
     examples = (median_of(fault.examples), interval_of(fault.examples))
     return (f"{fault.outcome}{whole}", *examples, median_of(fault.time, ".2f"), interval_of(fault.time, ".2f"))
+
+
+def noticed(sums: Totals) -> str:
+    """Say how many faults were detected as named, and how many noticed: what names no contract is only that."""
+    if sums.unnamed and not sums.named:
+        who = "it names" if sums.unnamed == 1 else "they name"
+        return f"{sums.noticed} of {sums.faults} noticed ({who} no contract)"
+    nameless = f" ({plural(sums.unnamed, 'fault')} without the name of a contract)" if sums.unnamed else ""
+    return f"{sums.detected} of {sums.named} detected as named, {sums.noticed} noticed in all{nameless}"
 
 
 def median_of(spread: Spread, form: str = "g") -> str:

@@ -254,7 +254,9 @@ def _cells(fault: FaultResult) -> tuple[str, ...]:
 
 
 def _show_totals(totals: Totals) -> None:
-    screen.line(f"{totals.detected} of {totals.faults} detected as named, {totals.noticed} noticed in all")
+    from draftproof.report.matrix_page import noticed
+
+    screen.line(noticed(totals))
     if of := totals.measured:
         seen = f"output {totals.output}, mean acceptance {totals.acceptance}, either {totals.either}"
         screen.line(f"of {of} that met the usual tests, too: ours {totals.ours}, {seen}")

@@ -122,7 +122,7 @@ class UnderTest(NamedTuple):
     def patched(self) -> Iterator[SubjectSpec]:
         """Yield it for workers, with the fault if there is one. Raises InputError, UnknownFaultError and PatchError."""
         from draftproof.faults.catalogue import read_sources
-        from draftproof.faults.patched_sources import write_copy
+        from draftproof.faults.patched_sources import write_fault
         from draftproof.faults.patching import StalePatchError
 
         file = self.fault_file()
@@ -131,7 +131,7 @@ class UnderTest(NamedTuple):
             return
         with tempfile.TemporaryDirectory(prefix="draftproof-") as folder:
             try:
-                copy = write_copy(Path(folder), read_sources(), file.hunks())
+                copy = write_fault(Path(folder), read_sources(), file)
             except StalePatchError as error:
                 raise inputs.InputError(f"fault {file.fault.id!r} is stale: {error}") from None
             yield self.spec(copy.folder, copy.hunks)

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from draftproof.faults.catalogue import FaultFile
-from draftproof.faults.patched_sources import write_copy
+from draftproof.faults.patched_sources import write_fault
 from draftproof.fuzz.campaign.settings import (
     CampaignError,
     DiskError,
@@ -127,7 +127,7 @@ class RunDir:
         shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(self.subject, ignore_errors=True)
         try:
-            names = write_copy(new, sources, fault.hunks()).hunks
+            names = write_fault(new, sources, fault).hunks
             os.replace(new, self.subject)
             # What was brought in, as a file for `--patch`.
             write_whole(self.path / "fault.patch", Path(fault.path).read_text(encoding="utf-8"))

@@ -9,13 +9,15 @@ import pytest
 
 from draftproof.cli.app import run
 from draftproof.faults.baseline import Baseline
+from draftproof.faults.catalogue import Fault, FaultFile
 from draftproof.faults.matrix import FaultReport, FaultResult, Lanes, MadeWith, Spread, spread, totals, versions
-from draftproof.faults.matrix_rows import verdict_of
-from draftproof.faults.trial import FaultOutcome
+from draftproof.faults.matrix_rows import Beside, tried, verdict_of
+from draftproof.faults.orders import CLEAN, TaskResult
+from draftproof.faults.trial import FaultOutcome, SeedResult
 from draftproof.properties.formats.case import decode, encode
 from draftproof.properties.strategies.version import STRATEGIES_VERSION
 from draftproof.properties.values.verdict import Outcome
-from draftproof.report.matrix_page import interval_of, median_of, page, runs_of
+from draftproof.report.matrix_page import interval_of, median_of, noticed, page, runs_of
 
 SEEN = Baseline(output=False, acceptance=True, mean=0.6, expected=1.3, scenarios=4, changed=0)
 CRASHED = Baseline(output=True, acceptance=True, mean=None, expected=1.3, scenarios=0, changed=0, crash="IndexError")
@@ -94,6 +96,37 @@ def test_sums_count_what_was_tried():
     sums = totals((*ROWS, *untried))
     assert (sums.faults, sums.detected, sums.noticed, sums.survived) == (4, 1, 3, 1)
     assert (sums.measured, sums.ours, sums.output, sums.acceptance, sums.either) == (2, 1, 1, 2, 2)
+
+
+NAMELESS = row("g", FaultOutcome.DETECTED, named=False)
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (ROWS, "1 of 4 detected as named, 3 noticed in all"),
+        ((NAMELESS,), "1 of 1 noticed (it names no contract)"),
+        ((NAMELESS, row("h", FaultOutcome.SURVIVED, named=False)), "1 of 2 noticed (they name no contract)"),
+        ((*ROWS, NAMELESS), "1 of 4 detected as named, 4 noticed in all (1 fault without the name of a contract)"),
+    ],
+)
+def test_a_fault_that_names_no_contract_is_not_detected_as_named(rows: tuple[FaultResult, ...], told: str):
+    assert noticed(totals(rows)) == told
+
+
+def test_the_page_holds_what_is_detected_as_named_against_what_names_a_contract():
+    assert "| CPU | 5 | 1 (25.0 %) | 4 (80.0 %) | 1 (20.0 %) |" in page(Lanes(cpu=report(*ROWS, NAMELESS)))
+
+
+@pytest.mark.parametrize(
+    ("header", "named"),
+    [({}, False), ({"contract": "draft.match"}, True), ({"channel": "propose.match"}, True)],
+)
+def test_a_row_knows_whether_its_fault_names_anything(header: dict[str, str], named: bool):
+    file = FaultFile(fault=Fault(id="a", **header), text="engine/a.py\n-x = 1\n+x = 2\n", path="")
+    seed = SeedResult(seed=0, outcome=FaultOutcome.DETECTED, examples=1, seconds=0.1)
+    twin = TaskResult(id=CLEAN, seeds=(SeedResult(seed=0, outcome=FaultOutcome.SURVIVED),))
+    assert tried(file, Beside(TaskResult(id="a", seeds=(seed,)), twin), None).named is named
 
 
 @pytest.mark.parametrize(

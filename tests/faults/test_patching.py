@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from draftproof.faults.catalogue import CATALOGUE, SUFFIX, catalogue, part_of, read_fault, read_sources, summary
-from draftproof.faults.patched_sources import patched
+from draftproof.faults.patched_sources import patched, write_fault
 from draftproof.faults.patching import PatchError, StalePatchError, apply, parse
-from draftproof.faults.run import run_faults
 from draftproof.harness.hunk_counters import COUNTER
 
 PATH = "engine/walk.py"
@@ -67,6 +66,22 @@ def test_a_change_applies_wherever_its_lines_are(source: str):
 def test_lines_that_are_not_there_once_are_stale(source: str, told: str):
     with pytest.raises(StalePatchError, match=told):
         apply(source, parse(TRIPLE))
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (("-  y = x * 2", "+  y = 3"), "indentation: line 10 has 4 spaces, the change 2 spaces"),
+        (("-y = x * 2", "+y = 3"), "indentation: line 10 has 4 spaces, the change none"),
+        (("-\t y = x * 2", "+\ty = 3"), "indentation: line 10 has 4 spaces, the change 1 tab and 1 space"),
+        (("     if x < 0:", "-    x = -x"), "indentation: line 7 has 8 spaces, the change 4 spaces"),
+        (("-    y = x*2 ",), "white space: line 10 is '    y = x * 2', in the change '    y = x*2 '"),
+    ],
+)
+def test_lines_that_are_there_but_for_white_space_say_so(lines: tuple[str, ...], told: str):
+    with pytest.raises(StalePatchError) as raised:
+        apply(SOURCE, parse(change(*lines)))
+    assert str(raised.value).endswith(f" must be there once, and are there with other {told}")
 
 
 def test_several_changes_are_one_below_the_other_in_whatever_order():
@@ -184,30 +199,6 @@ def test_broken_patches_say_what_is_wrong(text, message):
         parse(text)
 
 
-def test_front_matter_errors_name_the_field(tmp_path: Path):
-    path = tmp_path / "bad.patch"
-    path.write_text('+++\nid = "bad"\nchanel = "x"\n+++\n' + TRIPLE)
-    with pytest.raises(PatchError, match=r"invalid field 'chanel': expected id, .*channel"):
-        read_fault(path)
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        (
-            'contract = "draft.position"',
-            r"invalid contract 'draft\.position': expected .*; did you mean draft\.positions\?",
-        ),
-        ('channel = "verify.posit"', r"invalid channel 'verify\.posit': expected"),
-    ],
-)
-def test_a_fault_names_a_contract_and_a_channel_that_there_are(line: str, message: str, tmp_path: Path):
-    path = tmp_path / "bad.patch"
-    path.write_text(f'+++\nid = "bad"\n{line}\n+++\n' + TRIPLE)
-    with pytest.raises(PatchError, match=message):
-        run_faults([read_fault(path)], (0,), 1)
-
-
 @pytest.mark.parametrize("draft", ["ngram", "all"])
 def test_front_matter_names_the_draft_whose_scenarios_a_fault_meets(draft: str, tmp_path: Path):
     path = tmp_path / "some.patch"
@@ -221,16 +212,6 @@ def test_a_plain_diff_meets_all_drafts(tmp_path: Path):
     path = tmp_path / "mine.diff"
     path.write_text(catalogue()["stop-tail-kept"].text)
     assert read_fault(path).fault.draft == "all"
-
-
-@pytest.mark.parametrize("draft", ['"medusa"', "3", '["mtp"]'])
-def test_an_unknown_draft_is_refused_with_those_that_are_known(draft: str, tmp_path: Path):
-    path = tmp_path / "bad.patch"
-    path.write_text(f'+++\nid = "bad"\ndraft = {draft}\n+++\n' + TRIPLE)
-    with pytest.raises(
-        PatchError, match=r"invalid draft .*: expected eagle, mtp, dflash, ngram, standalone, eagle3, all"
-    ):
-        read_fault(path)
 
 
 def test_the_counter_runs_with_a_changed_statement():
@@ -280,14 +261,65 @@ def test_a_deleted_argument_counts_in_its_statement():
     assert hits == [0]
 
 
+COMMENTED = f"{SOURCE}    # Why.\n"
+STALE_LINES = "changes nothing: its new lines are the old ones but for comments and docstrings"
+
+
 @pytest.mark.parametrize(
-    "lines", [("-    # Why.",), ("-    # Why.", "+    # Wherefore."), ("     # Why.", "+    # And how.")]
+    ("lines", "number"),
+    [
+        (("-    # Why.",), 12),
+        (("-    # Why.", "+    # Wherefore."), 12),
+        (("     # Why.", "+    # And how."), 13),
+        (("-    y = x * 2", "+    y = x * 2"), 10),
+        (("-    y = x * 2", "+    y = (x*2)  # twice"), 10),
+        (('-    """Double."""', '+    """Twice."""'), 5),
+        (('-"""A module."""', '+"""One."""'), 1),
+        (("     y = x * 2", '+    """Doubled."""'), 11),
+    ],
 )
-def test_a_change_of_comments_has_no_counter(lines: tuple[str, ...]):
-    source = f'"""Walks."""\n\nfrom __future__ import annotations\n\n{SOURCE}    # Why.\n'
-    made = patched({PATH: source}, parse(change(*lines)))
-    assert COUNTER not in made.texts[PATH]
-    assert len(made.hunks) == 1
+def test_a_change_that_leaves_the_program_as_it_was_is_stale(lines: tuple[str, ...], number: int):
+    with pytest.raises(StalePatchError, match=rf"^engine/walk\.py:{number} {STALE_LINES}$"):
+        patched({PATH: COMMENTED}, parse(change(*lines)))
+
+
+def test_every_change_is_named_where_none_changes_anything():
+    text = change("-    # Why.") + change("-    return y", "+    return y", path="engine/run.py")
+    with pytest.raises(
+        StalePatchError, match=r"^engine/walk\.py:12, engine/run\.py:11 change nothing: their new lines"
+    ):
+        patched({PATH: COMMENTED, "engine/run.py": SOURCE}, parse(text))
+
+
+@pytest.mark.parametrize("lines", [("-    # Why.", "+    # Wherefore."), ("-        x = 9", "+        x = 9")])
+def test_beside_others_a_change_of_nothing_has_no_counter(lines: tuple[str, ...]):
+    """So that it is told that it never had an effect."""
+    made = patched({PATH: COMMENTED}, parse(TRIPLE + change(*lines)))
+    counters = [line.strip() for line in made.texts[PATH].splitlines() if COUNTER in line]
+    assert len(counters) == 1
+    assert "return y" not in counters
+    assert len(made.hunks) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("+    y = x *", r"engine/walk\.py, line 10: the patched source is not Python: invalid syntax in 'y = x \*'"),
+        (
+            "+  y = x",
+            r"engine/walk\.py, line 10: the patched source is not Python: unindent does not match .* in 'y = x'",
+        ),
+        (
+            "+    y = '\0'",
+            r"engine/walk\.py.*: the patched source is not Python: source code string cannot contain null",
+        ),
+    ],
+)
+def test_a_source_that_is_not_python_is_named_with_its_line_and_the_fault(line: str, named: str, tmp_path: Path):
+    path = tmp_path / "bad.fault"
+    path.write_text(change("-    y = x * 2", line))
+    with pytest.raises(PatchError, match=rf"^{path}: {named}"):
+        write_fault(tmp_path / "copy", {PATH: SOURCE}, read_fault(path))
 
 
 def test_a_triton_function_is_counted_where_it_is_launched():

@@ -51,7 +51,8 @@ def report(server: ForkServer) -> FaultReport:
         fault("raises", STEP, "        raise IndexError('page 9')"),
         fault("dies", STEP, "        import os, signal", "        os.kill(os.getpid(), signal.SIGSEGV)"),
         fault("sleeps", STEP, "        import time", "        time.sleep(60)"),
-        fault("harmless", STEP, f"{STEP}  # no change"),
+        fault("harmless", STEP, STEP, "        pass"),
+        fault("changes-nothing", STEP, f"{STEP}  # no change"),
         fault("names-nothing", STEP, f"{STEP}, undefined_at_run_time()"),
         fault("asks-for-what-is-gone", STEP, "        self.gone.plan()"),
         fault("asks-none", STEP, "        self.scheduler = None", STEP),
@@ -76,6 +77,7 @@ def row(report: FaultReport, name: str) -> FaultResult:
         ("dies", FaultOutcome.CRASHED),
         ("sleeps", FaultOutcome.HUNG),
         ("harmless", FaultOutcome.SURVIVED),
+        ("changes-nothing", FaultOutcome.STALE),
         ("names-nothing", FaultOutcome.STALE),
         ("asks-for-what-is-gone", FaultOutcome.STALE),
         ("asks-none", FaultOutcome.CRASHED),
@@ -148,7 +150,9 @@ def test_scenarios_are_made_once_a_seed_and_set_of_drafts(monkeypatch):
         return listed(seed, count, drafts)  # type: ignore[arg-type]
 
     monkeypatch.setattr(faults, "generate", generated)
-    files = [fault(f"{draft}-{i}", STEP, f"{STEP}  # no", draft=draft) for draft in ("ngram", "all") for i in (0, 1)]
+    files = [
+        fault(f"{draft}-{i}", STEP, STEP, "        pass", draft=draft) for draft in ("ngram", "all") for i in (0, 1)
+    ]
     report = run_faults(files, seeds=[1, 2], examples=2, parallel=1, serve=survived)
     assert made == [(1, ("ngram",)), (2, ("ngram",)), (1, ALGORITHMS), (2, ALGORITHMS)]
     assert {one.outcome for one in report.faults} == {FaultOutcome.SURVIVED}
@@ -156,7 +160,7 @@ def test_scenarios_are_made_once_a_seed_and_set_of_drafts(monkeypatch):
 
 def test_lists_that_are_made_side_by_side_are_those_that_are_made_in_turn(monkeypatch):
     monkeypatch.setattr(faults, "generate", listed)
-    files = [fault(draft, STEP, f"{STEP}  # no", draft=draft) for draft in ("ngram", "all")]
+    files = [fault(draft, STEP, STEP, "        pass", draft=draft) for draft in ("ngram", "all")]
     met: dict[int, list[Batch]] = {}
     for places in (1, 2):
 

@@ -67,17 +67,31 @@ READS = {
 
 _NONE: frozenset[str] = frozenset()
 SLOW_OF = {
+    "action.yml": "tests/test_action.py",
     "benchmarks/": "tests/benchmarks/",
     "docs/": "tests/test_docs.py",
+    "draftproof/": "tests/test_packaging.py tests/test_plugin.py",
+    "draftproof/cli/audit": "tests/cli/test_audit.py tests/cli/test_audit_lookup.py",
+    "draftproof/cli/ci.py": "tests/test_action.py",
+    "draftproof/cli/compar": "tests/cli/test_compare.py",
+    "draftproof/cli/kernels.py": "tests/cli/test_kernels.py",
     "examples/": "tests/test_docs.py tests/test_train_tiny.py tests/test_workflows.py",
     "faults/mutation/": "tests/faults/test_mutation.py",
     "fuzz/releases/": "tests/cli/test_release_wheels.py tests/fuzz/test_packs.py",
-    "kernels/": "tests/kernels/test_compile.py",
+    "harness/audit": "tests/cli/test_audit.py tests/cli/test_audit_lookup.py tests/cli/test_compare.py",
+    "kernels/": "tests/kernels/test_compile.py tests/kernels/test_lists.py",
     "kernels/eager_sampling.py": "tests/kernels/test_samplers.py",
     "kernels/triton_linear.py": "tests/engine/test_narrow_linear.py",
     "properties/features/": "tests/properties/test_draft_strategies.py tests/properties/test_strategies.py",
     "properties/kernels/": "tests/kernels/test_lists.py",
-    "properties/strategies/": "tests/properties/test_draft_strategies.py tests/properties/test_strategies.py",
+    "properties/strategies/": (
+        "tests/properties/test_draft_strategies.py tests/properties/test_quantities.py"
+        " tests/properties/test_strategies.py"
+    ),
+    "reference/": (
+        "tests/reference/test_audit_batched.py tests/reference/test_real_draws.py tests/reference/test_real_logprobs.py"
+        " tests/reference/test_sampled_trees.py tests/reference/test_text.py"
+    ),
     "README.md": "tests/test_docs.py",
     "SKILL.md": "tests/test_docs.py tests/test_skill.py",
     "report/html/": "tests/report/test_browser.py",
@@ -106,6 +120,17 @@ _FACTORY = re.compile(r"^(\w+):\w*")
 _PATH = re.compile(r"(?:[\w-]+/)*[\w-][\w.-]*")
 _WORD = re.compile(r"\w+")
 _OURS = re.compile(r"^_?[A-Z][A-Z_]*$|__file__|\broot\b")
+_TELLING = (
+    ast.stmt,
+    ast.expr,
+    ast.arguments,
+    ast.comprehension,
+    ast.excepthandler,
+    ast.keyword,
+    ast.withitem,
+    ast.match_case,
+)
+"""What may hold an import or a string; operators and contexts do not."""
 _UNAWARE = ("engine/", "kernels/", "properties/", "reference/", "report/", "subjects/")
 """Rooms to which the name of a subject is a word like others."""
 _SKIPPED = ("__pycache__", ".egg-info")
@@ -160,11 +185,11 @@ class Sources:
         yield from self._around(path)
         for name in READS.get(path, ()):
             yield from self._below(name)
-        source = (ROOT / path).read_text(encoding="utf-8")
         name = module_name(path)
         package = name if path.endswith("/__init__.py") else name.rpartition(".")[0]
         found = set[str]()
-        for node in _told(ast.parse(source)):
+        told, words = _read((ROOT / path).read_text(encoding="utf-8"))
+        for node in told:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 for imported in imported_names(node, package):
                     found.update(self._module(imported, path))
@@ -174,7 +199,6 @@ class Sources:
                 found.update(self._formatted(node, package))
             elif isinstance(node, ast.BinOp):
                 found.update(self._joined(node, path))
-        words = set(_WORD.findall(source))
         yield from (one for one in found if not one.startswith("benchmarks/") or Path(one).stem in words)
 
     def _around(self, path: str) -> Iterator[str]:
@@ -253,15 +277,26 @@ def _is_data_of(path: str, folder: str) -> bool:
     return path.rpartition("/")[0] == folder and not path.endswith((".py", ".md"))
 
 
-def _told(node: ast.AST) -> Iterator[ast.AST]:
+@cache
+def _read(source: str) -> tuple[tuple[ast.AST, ...], frozenset[str]]:
+    """Return what a source tells of others, and its words."""
+    return tuple(_told(ast.parse(source))), frozenset(_WORD.findall(source))
+
+
+def _told(tree: ast.AST) -> Iterator[ast.AST]:
     """Yield the imports that running the code makes, its strings but docstrings, and what is joined by `/`."""
-    is_joined = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
-    if is_joined or _is_text(node) or isinstance(node, ast.Import | ast.ImportFrom | ast.JoinedStr):
-        yield node
-    for child in ast.iter_child_nodes(node):
-        is_docstring = isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)
-        if not is_docstring and not is_type_checking(child):
-            yield from _told(child)
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        is_joined = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
+        if is_joined or _is_text(node) or isinstance(node, ast.Import | ast.ImportFrom | ast.JoinedStr):
+            yield node
+        for name in node._fields:
+            value = getattr(node, name, None)
+            for child in value if type(value) is list else (value,):
+                is_docstring = type(child) is ast.Expr and type(child.value) is ast.Constant
+                if isinstance(child, _TELLING) and not is_docstring and not is_type_checking(child):
+                    waiting.append(child)
 
 
 def _entry_points() -> Iterator[tuple[str, str]]:

@@ -36,6 +36,15 @@ def sources() -> dict[str, tuple[Path, ast.Module]]:
     return found
 
 
+def statements(tree: ast.AST) -> Iterator[ast.stmt]:
+    """Yield every statement of a syntax tree, without a look into expressions."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(tree, name, ()):
+            if isinstance(child, ast.stmt):
+                yield child
+            yield from statements(child)
+
+
 def imported_names(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[str]:
     """Yield the dotted names of one import; those of a relative one are resolved against `package`."""
     if isinstance(node, ast.Import):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.structure import parsed
+from tests.structure import parsed, statements
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("properties", "reference", "kernels", "engine", "harness", "faults", "fuzz", "report", "subjects", "tracer")
@@ -23,7 +23,7 @@ def classes(source: str) -> Classes:
     """Class name -> names of its bases, without their modules."""
     return {
         node.name: frozenset(ast.unparse(base).rpartition(".")[2] for base in node.bases)
-        for node in ast.walk(parsed(source))
+        for node in statements(parsed(source))
         if isinstance(node, ast.ClassDef)
     }
 

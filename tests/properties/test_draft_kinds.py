@@ -39,7 +39,7 @@ CHAPTERS = ("report/definitions.py",)
 
 def named(source: str) -> list[str]:
     """Return the algorithms that are named in quotes."""
-    nodes = ast.walk(parsed(source))
+    nodes = ast.walk(parsed(source)) if any(name in source for name in ALGORITHMS) else ()
     return [node.value for node in nodes if isinstance(node, ast.Constant) and node.value in ALGORITHMS]
 
 

@@ -76,6 +76,20 @@ def is_twin(task: str) -> bool:
     return task.startswith(CLEAN)
 
 
+def twin_id(ops: tuple[str, ...]) -> str:
+    """Return the id of the clean twin of tasks that meet these kernels, or scenarios."""
+    return " ".join((CLEAN, *ops))
+
+
+def twins_of(tasks: Sequence[Task], folder: str) -> tuple[Task, ...]:
+    """Return the clean twins of tasks, one for all that meet the same kernels, or scenarios; `folder` is clean."""
+    plain = any(task.baseline for task in tasks)
+    return tuple(
+        Task(id=twin_id(ops), folder=folder, hunks=(), expected=Expectation(), ops=ops, baseline=plain)
+        for ops in dict.fromkeys(task.ops for task in tasks)
+    )
+
+
 def most_met(results: Sequence[TaskResult], seeds: int) -> tuple[int, ...]:
     """Return for each seed how many examples there were until the last of the faults was noticed; WHOLE_LIST: all."""
     none, whole = (0,) * seeds, (WHOLE_LIST,) * seeds

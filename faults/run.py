@@ -20,7 +20,7 @@ from draftproof.faults.checkpoints import Checkpoints, tiny
 from draftproof.faults.matrix import FaultReport, FaultResult, totals, versions
 from draftproof.faults.matrix_rows import Beside, tried, untried, verdict_of
 from draftproof.faults.named import validate_names
-from draftproof.faults.orders import CLEAN, WHOLE, Batch, Task, TaskResult, joined
+from draftproof.faults.orders import WHOLE, Batch, Task, TaskResult, joined, twin_id, twins_of
 from draftproof.faults.patched_sources import write_copy, write_fault
 from draftproof.faults.patching import StalePatchError
 from draftproof.faults.served import ForkServer, Serve
@@ -231,7 +231,7 @@ def _met(groups: list[_Group], pieces: list[_Piece]) -> dict[str, Beside]:
         names = [task.id for task in group.tasks if parts and all(task.id in part for part in parts)]
         whole = {name: joined([part[name] for part in parts]) for name in names}
         for task in group.tasks:
-            twin = _twin(task.ops)
+            twin = twin_id(task.ops)
             if task.id in whole:
                 done[task.id] = Beside(whole[task.id], whole.get(twin, TaskResult(id=twin)))
     return done
@@ -305,18 +305,8 @@ def _groups(
             tasks.setdefault((met, False), []).append(whole)
     groups = []
     for (met_by, interpreted), of_kind in tasks.items():
-        plain = any(task.baseline for task in of_kind)
-        twins = [
-            Task(id=_twin(ops), folder=clean.folder, hunks=(), expected=Expectation(), ops=ops, baseline=plain)
-            for ops in dict.fromkeys(task.ops for task in of_kind)
-        ]
-        groups.append(_Group((*of_kind, *twins), interpreted, met_by))
+        groups.append(_Group((*of_kind, *twins_of(of_kind, clean.folder)), interpreted, met_by))
     return groups, stale
-
-
-def _twin(ops: tuple[str, ...]) -> str:
-    """Return the id of the clean twin of tasks that meet these kernels, or scenarios."""
-    return " ".join((CLEAN, *ops))
 
 
 def _ops(file: FaultFile, device: str) -> tuple[str, ...]:

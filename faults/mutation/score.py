@@ -15,7 +15,7 @@ import msgspec
 from draftproof.faults.catalogue import read_sources
 from draftproof.faults.matrix import MadeWith, versions
 from draftproof.faults.mutation.mutant import Mutant, MutatedLine, diff
-from draftproof.faults.orders import CLEAN, Batch, Task, TaskResult, is_twin
+from draftproof.faults.orders import Batch, Task, TaskResult, is_twin, twins_of
 from draftproof.faults.patched_sources import Copy, write_copy
 from draftproof.faults.patching import PatchError, parse
 from draftproof.faults.served import ForkServer, Serve
@@ -182,13 +182,11 @@ def _goes_on(mutant: Mutant, fates: Mapping[str, JudgedMutant]) -> bool:
 def _run(
     tasks: Sequence[Task], phase: Phase, seed: int, clean: str, parallel: int, serve: Serve
 ) -> Iterable[TaskResult]:
-    ops = tuple(sorted({op for task in tasks for op in task.ops}))
-    twin = Task(id=CLEAN, folder=clean, hunks=(), expected=Expectation(), ops=ops)
     batch = Batch(
         seeds=(seed,),
         examples=_KERNEL_CALLS,
         scenarios=(phase.scenarios,),
-        tasks=(twin, *tasks),
+        tasks=(*tasks, *twins_of(tasks, clean)),
         device="cpu",
         parallel=parallel,
         deadline=_DEADLINE,

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from draftproof.faults.fork_server import FaultsBeside, work
-from draftproof.faults.orders import CLEAN, WHOLE_LIST, Batch, Task, TaskResult, most_met
+from draftproof.faults.orders import CLEAN, WHOLE_LIST, Batch, Task, TaskResult, is_twin, most_met, twins_of
 from draftproof.faults.trial import Expectation, FaultOutcome, SeedResult
 from draftproof.harness.workers.messages import Answer
 from draftproof.harness.workers.worker import Preloaded
@@ -91,3 +91,14 @@ def test_most_met_is_of_each_seed_and_whole_where_nothing_was_noticed():
     assert most_met([result(2, 1), result(1, 4)], 2) == (2, 4)
     assert most_met([result(2, None)], 2) == (2, WHOLE_LIST)
     assert most_met([result(2)], 2) == (WHOLE_LIST, WHOLE_LIST)
+
+
+def test_tasks_that_meet_the_same_share_a_twin():
+    """One twin with the kernels of all would run every call of each, one after another."""
+    tasks = [replace(FAULT, id=name, ops=ops) for name, ops in (("a", ("x",)), ("b", ("x", "y")), ("c", ("x",)))]
+    twins = twins_of(tasks, "clean")
+    assert [(one.id, one.folder, one.ops) for one in twins] == [
+        (f"{CLEAN} x", "clean", ("x",)),
+        (f"{CLEAN} x y", "clean", ("x", "y")),
+    ]
+    assert all(is_twin(one.id) and one.hunks == () for one in twins)

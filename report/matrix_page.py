@@ -19,7 +19,7 @@ from draftproof.report.numbers import plural
 class Runs(NamedTuple):
     """How many faults met how many seeds, how many of these noticed them, and after how many scenarios."""
 
-    count: int
+    tried: int
     noticed: int
     median: str
     high: str

@@ -95,5 +95,5 @@ def given(case: CaseFile, model: Model = None, draft_model: Folder = None) -> Gi
     scenario, script = read_case(case)
     scenario = located(scenario, model or "", draft_model or "")
     require_folders(scenario, case)
-    where = {"model": model, "draft_model": draft_model}
+    where: dict[str, object] = {"model": model, "draft_model": draft_model}
     return GivenCase(case, scenario, script, where, case_fault(case), case_subject(case))

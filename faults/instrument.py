@@ -8,6 +8,7 @@ told, too, as they are numbered with the counters between them.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterable, Mapping, Set
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -15,6 +16,8 @@ from typing import NamedTuple
 from draftproof.faults.patching import Placed
 from draftproof.faults.programs import is_docstring
 from draftproof.harness.hunk_counters import COUNTER
+
+_JIT = re.compile(r"(?:\w+\.)*jit(?:_\w+)?(?!\w)")
 
 
 class _Insertion(NamedTuple):
@@ -210,7 +213,8 @@ def _uses(node: ast.AST, names: set[str]) -> bool:
 
 
 def _is_jit(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return any("triton.jit" in ast.unparse(d) or ast.unparse(d) == "jit" for d in function.decorator_list)
+    """Return whether a decorator is one of Triton's or of kernels/: `jit`, `triton.jit(..)`, `jit_for_any_size`."""
+    return any(_JIT.match(ast.unparse(decorator)) for decorator in function.decorator_list)
 
 
 def _first_line(node: ast.stmt) -> int:

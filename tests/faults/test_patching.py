@@ -1,13 +1,18 @@
 """Changes are found by their text or are stale; counters sit where the changed code runs."""
 
+import ast
+import importlib
 import runpy
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from triton.runtime.jit import KernelInterface
 
+from draftproof import kernels
 from draftproof.faults.catalogue import CATALOGUE, SUFFIX, catalogue, part_of, read_fault, read_sources, summary
+from draftproof.faults.instrument import _Source
 from draftproof.faults.patched_sources import patched, write_fault
 from draftproof.faults.patching import PatchError, StalePatchError, apply, parse
 from draftproof.harness.hunk_counters import COUNTER
@@ -331,6 +336,15 @@ def test_a_triton_function_is_counted_where_it_is_launched():
     where = [i for i, line in enumerate(lines) if COUNTER in line]
     assert where == [15]
     assert lines[16].strip() == "outer[grid](x)"
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in Path(kernels.__file__).parent.glob("triton_*.py")))
+def test_every_triton_function_of_ours_is_known_as_one(name: str):
+    module = importlib.import_module(f"draftproof.kernels.{name}")
+    source = Path(module.__file__ or "").read_text(encoding="utf-8")
+    defined = [node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    compiled = {one for one in defined if isinstance(getattr(module, one), KernelInterface)}
+    assert {one for one, _ in _Source(source).jits} == compiled
 
 
 def test_the_lines_that_a_fault_wrote_are_numbered_with_the_counters():

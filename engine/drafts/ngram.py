@@ -109,7 +109,6 @@ class NgramDraft(Draft[NgramSettings]):
 
     def prefill(self, chunks: PromptChunks) -> None:
         """Add the prompt, once it is complete, and the token after it."""
-        self._catch_up()
         for row, token in zip(chunks.rows, chunks.next_tokens, strict=True):
             if row.tail < 0:
                 self._indices[row.request.id] = self.index(self.model, (*row.text, token))

@@ -23,6 +23,7 @@ NOT_MUTATED = {
     "engine/models/config_fields.py": "reads files, and is held by tests with broken ones",
     "engine/models/registry.py::load_target": "reads files, and is held by tests with broken ones",
     "engine/adaptive_config.py": "reads files, and is held by tests with broken ones",
+    "engine/models/layers.py::attend_normed": "runs on CUDA only",
     "engine/models/llama.py::is_narrow": "chooses on CUDA only",
     "engine/models/llama.py::_narrow": "runs on CUDA only",
     "engine/models/llama.py::_narrow_logits": "runs on CUDA only",

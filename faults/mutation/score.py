@@ -117,9 +117,11 @@ def phases_of(path: str) -> tuple[str, ...]:
 
 
 def ops_of(path: str, sources: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the kernels with code in a file; all of them for a file that several share."""
-    own = sorted(OPS.keys() & set(_DEFINED.findall(sources[path])))
-    return tuple(own or OPS)
+    """Return the kernels with code in a file or in files that import from it; all of them if no such file has any."""
+    imports = f"from draftproof.{path.removesuffix('.py').replace('/', '.')} import "
+    readers = (text for text in sources.values() if imports in text)
+    own = {name for text in (sources[path], *readers) for name in _DEFINED.findall(text)}
+    return tuple(sorted(own & OPS.keys()) or OPS)
 
 
 def judge_all(

@@ -102,6 +102,16 @@ def test_an_eagle_head_of_the_targets_sizes(directories: dict[str, Path], name: 
     assert torch.equal(head.attention.k_norm, torch.from_numpy(arrays["layers.0.self_attn.k_norm.weight"]))
 
 
+def test_an_eagle_head_may_have_an_embedding_of_its_own(tmp_path: Path) -> None:
+    target = tiny_llama(tmp_path / "target")
+    path = tiny_head(tmp_path / "head", target)
+    own = torch.randn(load_target(target, "cpu", torch.float32).embedding.shape)
+    add_tensors(path, {"embed_tokens.weight": own})
+    head = load(checkpoint(target), CheckpointDraft(path=str(path)), CPU).draft.model
+    assert isinstance(head, EagleHead)
+    assert torch.equal(head.embedding, own)
+
+
 def test_odd_values_have_no_eagle_head(directories: dict[str, Path]) -> None:
     config = {**read_fields(directories["deepseek"]), "v_head_dim": 9}
     with pytest.raises(CheckpointError, match=r"invalid v_head_dim 9 .*an even number for an EAGLE head"):

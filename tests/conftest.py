@@ -45,6 +45,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """What is still frozen when the interpreter ends is a leak to Triton's bindings, which list it."""
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def warm() -> Iterator[Warm]:
     """Workers are forked from an interpreter that has imported torch already; so is what tests run in it."""

@@ -88,9 +88,11 @@ def written(page: str, new: dict[str, str]) -> str:
 def make(part: str) -> tuple[int, str]:
     """Run a target; return its exit code and what it printed, which is shown as it comes."""
     command = ["make", part, *PARTS[part]]
+    # The ARGS of `make nightly` are names of parts, and no arguments of a part.
+    own = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES")}
     lines = []
     with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        command, cwd=ROOT, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:

@@ -1,6 +1,7 @@
 """The page of the night keeps the last result of each part."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -54,3 +55,10 @@ def test_a_part_that_fails_is_on_the_page_and_the_rest_runs(tmp_path):
     again = nightly.rows(page.read_text(encoding="utf-8"))
     assert "3 passed" in again["test"]
     assert again["check"] == found["check"]
+
+
+def test_a_part_is_not_given_the_arguments_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "Makefile").write_text('lint:\n\t@echo "of lint: [$(ARGS)]"\n', encoding="utf-8")
+    monkeypatch.setattr(nightly, "ROOT", tmp_path)
+    monkeypatch.setenv("MAKEFLAGS", " -- ARGS=lint")
+    assert nightly.make("lint") == (0, "of lint: []\n")

@@ -41,6 +41,9 @@ Matrix, mutation and images are what `make results` runs: they write docs/matrix
 a report. A test that is slow by nature says whether these are of today's scenarios.
 """
 
+_OF_MAKE = ("ARGS", "MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS")
+"""Where `make` leaves its own variables for what it starts."""
+
 NUMBERS = (
     re.compile(r"\d+ (?:passed|failed)[^=]*?(?= in \d)"),
     re.compile(r"\d+ of \d+ detected as named.*"),
@@ -89,7 +92,7 @@ def make(part: str) -> tuple[int, str]:
     """Run a target; return its exit code and what it printed, which is shown as it comes."""
     command = ["make", part, *PARTS[part]]
     # The ARGS of `make nightly` are names of parts, and no arguments of a part.
-    own = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES")}
+    own = {name: value for name, value in os.environ.items() if name not in _OF_MAKE}
     lines = []
     with subprocess.Popen(
         command, cwd=ROOT, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"

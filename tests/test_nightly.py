@@ -61,4 +61,5 @@ def test_a_part_is_not_given_the_arguments_of_all(tmp_path: Path, monkeypatch: p
     (tmp_path / "Makefile").write_text('lint:\n\t@echo "of lint: [$(ARGS)]"\n', encoding="utf-8")
     monkeypatch.setattr(nightly, "ROOT", tmp_path)
     monkeypatch.setenv("MAKEFLAGS", " -- ARGS=lint")
+    monkeypatch.setenv("ARGS", "lint")
     assert nightly.make("lint") == (0, "of lint: []\n")

@@ -74,6 +74,11 @@ def silent_channels(subject: Subject, scenario: Scenario, trace: Trace, referenc
                 f"invalid channel {name!r} of {subject.name}: expected one of docs/semantics/channels.md"
                 f"{did_you_mean(str(name), CHANNELS)}"
             )
+        if limits_of(subject).own_prefix_cache and "round.rows" in declared and "round.cached" not in declared:
+            raise SubjectDeclarationError(
+                f"invalid channels of {subject.name}: expected round.cached beside round.rows, as its limits have"
+                " own_prefix_cache: rows alone do not tell what a prefix cache served from what was forgotten"
+            )
     applying = reference.channels if scenario.taps else reference.channels - TAPPED
     due = declared & applying
     if lacking := sorted(due - trace.channels):

@@ -7,7 +7,7 @@ import pytest
 from draftproof.harness.signals import TimeLimitError
 from draftproof.harness.subject_crash import SubjectCrashedError
 from draftproof.harness.subject_run import limits_of, require_whole, run_subject, silent_channels
-from draftproof.properties.values.limits import NO_LIMITS
+from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject
@@ -95,6 +95,19 @@ def test_declared_channels_that_a_trace_lacks_are_a_crash() -> None:
         silent_channels(Telling(declared="accept.bonas"), STATIC, nothing, known)
     with pytest.raises(SubjectCrashedError, match="in its declaration"):
         silent_channels(Telling(error=KeyError("x")), STATIC, nothing, known)
+
+
+def test_rows_of_a_subject_with_a_prefix_cache_want_what_it_served() -> None:
+    known = solved(STATIC).trace
+    assert known is not None
+    subject = Telling(declared="round.rows")
+    assert silent_channels(subject, STATIC, known, known) == frozenset()
+    subject.limits = Limits(own_prefix_cache=True)
+    with pytest.raises(SubjectCrashedError, match=r"expected round\.cached beside round\.rows, as its limits"):
+        silent_channels(subject, STATIC, known, known)
+    both = Telling(declared="round.rows round.cached")
+    both.limits = subject.limits
+    assert silent_channels(both, STATIC, known, known) == frozenset()
 
 
 def test_an_object_that_is_no_subject_has_no_limits() -> None:

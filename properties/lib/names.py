@@ -19,5 +19,6 @@ def group_of(contract: str) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return "; did you mean X?" with the nearest known name; "" if none is near."""
-    near = difflib.get_close_matches(name, list(known), n=1)
+    # Of three letters two alike are chance: "gpu" is no slip of "cpu".
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.7 if len(name) <= 3 else 0.6)
     return f"; did you mean {near[0]}?" if near else ""

@@ -46,6 +46,8 @@ def test_what_is_no_factory_name(name: str):
 def test_the_nearest_name_is_proposed():
     assert did_you_mean("draft.position", ["draft.positions", "lossless"]) == "; did you mean draft.positions?"
     assert did_you_mean("xyz", ["draft.positions"]) == ""
+    assert did_you_mean("gpu", ["cpu", "cuda"]) == ""
+    assert did_you_mean("cu", ["cpu", "cuda"]) == "; did you mean cpu?"
 
 
 def test_a_file_is_written_whole_in_a_folder_that_is_made(tmp_path: Path):

@@ -16,9 +16,11 @@ Level = Literal["contract", "channel", "relation", "exact"]
 - contract: bisection of parts; without a part, what a contract judges is often reported by another channel.
 - channel: shrinking and bisection of history; a smaller scenario often relates the same wrong value differently.
 - relation: campaigns and tests; contract, channel, phase and the relation without its numbers.
-- exact: `check`; contract, channel and the relation with its numbers, of a crash its message.
+- exact: `check`; contract, channel and the relation with its numbers, of a crash its message without them: sizes in it
+  are those of the scenario.
 """
-_HANG = "hang"
+_CRASH, _HANG = "crash", "hang"
+_NUMBER = re.compile(r"\d+")
 
 
 class Identity(Value, frozen=True, kw_only=True):
@@ -45,7 +47,11 @@ class Identity(Value, frozen=True, kw_only=True):
             return self.text == other.text
         if level == "contract" or self.contract == _HANG:
             return True
-        return self.channel == other.channel and (level == "channel" or self.exact == other.exact)
+        return self.channel == other.channel and (level == "channel" or self._compared == other._compared)
+
+    @property
+    def _compared(self) -> str:
+        return _NUMBER.sub("N", self.exact) if self.contract == _CRASH else self.exact
 
     @property
     def text(self) -> str:

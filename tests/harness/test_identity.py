@@ -32,6 +32,13 @@ def test_hangs_are_alike_but_for_campaigns():
     assert not HANG.is_same(other, "relation")
 
 
+def test_crashes_are_alike_but_for_the_numbers_of_their_message():
+    one = Identity(contract="crash", channel="RuntimeError", phase="verify", exact="shape '[6, 1]' for size 1536")
+    assert one.is_same(replace(one, exact="shape '[12, 1]' for size 40"), "exact")
+    assert not one.is_same(replace(one, exact="shape '[12, 1]' of size 40"), "exact")
+    assert not ONE.is_same(replace(ONE, exact="2 ahead"), "exact")
+
+
 def test_labels_and_slugs():
     assert ONE.label == "draft.positions draft.step.positions 1 ahead"
     crash = Identity(contract="crash", channel="IndexError", exact="IndexError: page 9")

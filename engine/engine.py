@@ -67,8 +67,6 @@ from draftproof.engine.verify_tree import TreeVerifier
 class Engine:
     """Serves requests with a target and a draft on one device. `capture` before the first step, if at all."""
 
-    scheduler_type: type[Scheduler] = Scheduler
-
     def __init__(
         self,
         target: Target,
@@ -106,7 +104,7 @@ class Engine:
         window = shape.widest
         if entries:
             window = max(window, entries.widest + self.draft.lookback) if window and entries.widest else 0
-        self.scheduler = self.scheduler_type(config, PagePool(order), PageTable(page_table), prefixes, owned, window)
+        self.scheduler = Scheduler(config, PagePool(order), PageTable(page_table), prefixes, owned, window)
         needs, verifier = self.draft.needs, TreeVerifier if config.tree else Verifier
         self.verifier = verifier(target, cache, config, self.probes, needs, self._penalties)
         self._packed_target = PackedTarget(self.verifier, needs, config, self.probes, group) if config.mixed else None
@@ -171,10 +169,12 @@ class Engine:
         if plan.installed:
             self._begin(plan.installed)
             self.exchange.install(plan.installed)
-        commits = self._run(self._agree_on_sizes(plan))
+        step = self._agree_on_sizes(plan)
+        self.scheduler.launched(plan)
+        commits = self._run(step)
         leaving = [commit for commit in commits if self.config.prefill_only and not commit.finished]
         transfers = self.exchange.pack(leaving, self._step) if leaving else ()
-        self._retire(self.scheduler.retire(commits))
+        self._retire(self.scheduler.retire())
         return commits + self._end(plan), transfers
 
     def _end(self, plan: StepPlan) -> tuple[Commit, ...]:
@@ -311,7 +311,7 @@ class Engine:
         batch, next_tokens = step.plan.prefill, ran.target_tokens.tolist()  # the host waits for the chunks
         of_prompts = prompt_logprobs({name: one for name, one in ran.weights.items() if name not in WEIGHTS}, batch)
         done = [
-            self.scheduler.commit_prefill(row, token if row.tail < 0 else None, told)
+            self.scheduler.receive_prompt(row, token, told)
             for row, token, told in zip(batch, next_tokens, of_prompts, strict=True)
         ]
         commits = tuple(commit for commit in done if commit is not None)
@@ -396,7 +396,7 @@ class Engine:
         self.probes.on_target_hidden_states(acceptance.hidden_states)
         self.probes.on_accept(batch, acceptance)
         self._control(batch, acceptance)
-        commits = tuple(map(self.scheduler.commit, batch, acceptance.tokens))
+        commits = tuple(filter(None, map(self.scheduler.receive_round, batch, acceptance.tokens)))
         self._commit_states(batch, inputs, last_committed(acceptance, commits), acceptance.steps)
         self._advance(commits)
         self.probes.on_commit(commits)

@@ -1,7 +1,7 @@
 """An engine whose host plans a step while the one before runs, and processes its results a step late.
 
 The device alone knows lengths and pending tokens in time (future_map.py); the host plans by bounds on them
-(overlap_scheduler.py). Sources: docs/semantics/overlap.md, S-OVERLAP.
+(scheduler.py). Sources: docs/semantics/overlap.md, S-OVERLAP.
 
 `R` rows of a batch, `W` verify width.
 """
@@ -22,7 +22,6 @@ from draftproof.engine.future_map import FutureMap
 from draftproof.engine.kv_transfer import KvTransfer
 from draftproof.engine.logprobs import WEIGHTS, logprobs, prompt_logprobs
 from draftproof.engine.models.base import Target
-from draftproof.engine.overlap_scheduler import OverlapScheduler
 from draftproof.engine.parts import OWN, EngineParts
 from draftproof.engine.probes import Probes
 from draftproof.engine.ranks import SOLO, Solo
@@ -41,9 +40,6 @@ RESULTS = ("num_drafts", "correct_len", "bonus")
 
 class OverlapEngine(Engine):
     """An engine with at most one step in flight while the host plans the next."""
-
-    scheduler: OverlapScheduler
-    scheduler_type = OverlapScheduler
 
     def __init__(
         self,
@@ -76,7 +72,7 @@ class OverlapEngine(Engine):
         commits: tuple[Commit, ...] = ()
         while len(self._in_flight) > most:
             commits += self._process(self._in_flight.popleft())
-        self._retire(self.scheduler.retire_ended())
+        self._retire(self.scheduler.retire())
         return commits + self._end(plan), ()
 
     def _launch(self, step: Step, *, late: bool) -> Step:

@@ -2,6 +2,10 @@
 
 With preemption pages are taken on demand (S-SCHED-8): the rule of vLLM's scheduler for who gives
 way, and of SGLang's `retract_decode` for what can be taken back: a request that decodes, and none in its prefill.
+
+With an overlap a step is planned while the one before runs, by what is known and bounds on what is not: vLLM's
+`AsyncScheduler` (placeholders of tokens that are not known, no step behind an end that is certain) and SGLang's overlap
+scheduling (docs/semantics/overlap.md, S-OVERLAP).
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 import bisect
 import random
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -120,39 +124,98 @@ class Scheduler:
     def find(self, request: int) -> Sequence:
         return self._sequences[request]
 
-    def commit_prefill(
-        self, row: PrefillRow, first: int | None, told: tuple[tuple[int, TokenLogprob], ...] = ()
+    def launched(self, plan: StepPlan) -> None:
+        """Go on as if a step had run, as far as that is known."""
+        for chunk in plan.prefill:
+            sequence = self.find(chunk.request.id)
+            sequence.prefilled = sequence.seq_len = sequence.known_len = chunk.end
+            sequence.chunks += 1
+            if chunk.tail < 0:
+                sequence.rounds = chunk.round
+                sequence.in_flight.append(0)
+        for row in plan.decode:
+            sequence = self.find(row.request.id)
+            sequence.rounds += 1
+            sequence.in_flight.append(row.num_drafts + 1)
+            self._bound(sequence)
+
+    def receive_prompt(
+        self, row: PrefillRow, token: int, told: tuple[tuple[int, TokenLogprob], ...] = ()
     ) -> Commit | None:
-        """Record that a chunk has run, and what is `told` of it; `first` is the target's token after the last chunk."""
+        """Take in what a chunk has told, and after the last one the target's token."""
         sequence = self.find(row.request.id)
         sequence.told += told
-        sequence.prefilled, sequence.chunks = row.end, sequence.chunks + 1
-        sequence.seq_len = row.end
-        if first is None:
+        self._process(sequence, row.start, row.end)
+        if row.tail >= 0:
             sequence.extended = row.end
             return None
-        emitted, finished = sequence.gain((first,), self._config)
-        sequence.rounds = row.round
-        sequence.extended = sequence.extended if finished else sequence.seq_len
-        return Commit.of(row, 0, emitted, sequence.seq_len, finished, sequence.told)
+        emitted, finished = sequence.gain((token,), self._config)
+        self._settle(sequence, finished)
+        # Of an engine that is prefill-only a request leaves with its prompt.
+        sequence.ended = finished or self._config.prefill_only
+        return Commit.of(row, 0, emitted, row.end, finished, sequence.told)
 
-    def commit(self, row: DecodeRow, tokens: tuple[int, ...]) -> Commit:
-        """Append accepted drafts and bonus to the request."""
-        sequence = self.find(row.request.id)
-        emitted, finished = sequence.gain(tokens, self._config)
-        sequence.seq_len = row.seq_len + len(emitted)
-        sequence.extended = sequence.extended if finished else sequence.seq_len
-        sequence.rounds += 1
-        return Commit.of(row, row.seq_len, emitted, sequence.seq_len, finished)
+    def receive_round(self, row: DecodeRow, tokens: tuple[int, ...]) -> Commit | None:
+        """Take in the accepted drafts and the bonus of a round; None if the request had ended before it.
 
-    def retire(self, commits: tuple[Commit, ...]) -> Retired:
-        """Free what finished requests own, and keep what is final of all, in the order of their admission.
-
-        Of an engine that is prefill-only requests leave with their prompts.
+        An end cuts what the round committed, but not where the device was not told of it: with an overlap.
         """
-        return self._retired({commit.request for commit in commits if commit.finished or self._config.prefill_only})
+        sequence = self.find(row.request.id)
+        if sequence.ended:
+            sequence.in_flight.pop(0)
+            return None
+        before = sequence.known_len
+        emitted, sequence.ended = sequence.gain(tokens, self._config)
+        sequence.known_len += len(tokens if self._config.overlap else emitted)
+        self._settle(sequence, sequence.ended)
+        self._process(sequence, before, sequence.known_len)
+        return Commit.of(row, before, emitted, sequence.known_len, sequence.ended)
 
-    def _retired(self, over: Collection[int]) -> Retired:
+    def _settle(self, sequence: Sequence, finished: bool) -> None:
+        """Take what has been received out of what is in flight."""
+        sequence.in_flight.pop(0)
+        sequence.extended = sequence.extended if finished else sequence.known_len
+        self._bound(sequence)
+
+    def _bound(self, sequence: Sequence) -> None:
+        sequence.seq_len = sequence.known_len + sum(sequence.in_flight)
+
+    def _process(self, sequence: Sequence, start: int, end: int) -> None:
+        """Take in that a chunk or a round went from `start` to `end`."""
+        sequence.processed = end
+        interval = self._config.checkpoint
+        sequence.checkpoints += bool(interval) and end // interval > start // interval
+
+    def last_context(self, request: int) -> int:
+        """Return the largest n + K that a round of a request may have."""
+        of = self.find(request).request
+        return min(self._config.max_len - 1, len(of.prompt) + of.budget - 2)
+
+    def known_length(self, request: int) -> int:
+        """Return the length of a request as far as the host knows it."""
+        return self.find(request).known_len
+
+    def waits_for(self, plan: StepPlan) -> bool:
+        """Return whether the next step cannot be planned before the results of this one are there (S-OVERLAP-10).
+
+        Masks go by all tokens before a row, and an abort frees memory that nothing may write any more.
+        """
+        requests = [row.request for row in plan.prefill] + [row.request for row in plan.decode]
+        needs_text = any(one.grammar or one.min_tokens or one.abort_at == plan.step + 1 for one in requests)
+        return bool(requests) and (needs_text or self._may_run_out())
+
+    def _may_run_out(self) -> bool:
+        """Return whether the next step may have too few pages: each row may take as many more as a round has tokens."""
+        if not self._config.preemption:
+            return False
+        texts = [one for one in self.live if one.in_prefill]
+        left = [self._pages_to(len(one.waited.text)) - len(self.page_table.pages[one.req_row]) for one in texts]
+        rounds = (len(self.live) - len(texts)) * self._pages_to(self._config.num_columns(max(self._config.candidates)))
+        return self.pool.free + self.cache.evictable < sum(left) + rounds
+
+    def retire(self) -> Retired:
+        """Free what ended requests own that have nothing in flight, and keep what is final of all, as admitted."""
+        over = [one.request.id for one in self.live if one.ended and not one.in_flight]
         if not (over or self.cache.keeps or self._window):
             return Retired()
         released, kept, dropped = list[Released](), dict[int, KeptState](), list[int]()
@@ -195,9 +258,10 @@ class Scheduler:
 
     def _drop(self, sequence: Sequence) -> tuple[int, ...]:
         """Give back the pages that the rest of a sequence past its prefill never looks at."""
-        if self.cache.keeps or sequence.in_prefill:
+        # A last chunk in flight still looks at what is behind its first row.
+        if self.cache.keeps or sequence.in_prefill or 0 in sequence.in_flight:
             return ()
-        pages = self.page_table.drop(sequence.req_row, self.columns_behind(self._known_length(sequence)))
+        pages = self.page_table.drop(sequence.req_row, self.columns_behind(sequence.known_len))
         self.pool.give_back(pages)
         return pages
 
@@ -208,19 +272,12 @@ class Scheduler:
     def _checkpointed(self, sequence: Sequence) -> int:
         """Return how many tokens the checkpoint of a sequence is of."""
         interval = self._config.checkpoint
-        return self._final_length(sequence) // interval * interval if interval else 0
-
-    def _final_length(self, sequence: Sequence) -> int:
-        """Return how many tokens of a request the host has the results of."""
-        return sequence.seq_len
+        return sequence.processed // interval * interval if interval else 0
 
     def _checkpoint_place(self, sequence: Sequence) -> int:
         """Return the place of the checkpoint of a sequence."""
-        return sequence.state_slot
-
-    def _known_length(self, sequence: Sequence) -> int:
-        """Return the length of a request as far as its results are known."""
-        return sequence.seq_len
+        turn = sequence.checkpoints % self._config.checkpoint_turns
+        return sequence.state_slot + turn * (self._config.checkpoint_range.stop)
 
     def _evict(self, wanted: list[tuple[int, int]]) -> Evicted:
         """Free pages of the cache, if there are fewer free pages than rows want."""
@@ -294,7 +351,7 @@ class Scheduler:
         """Let a sequence go on behind a text that another engine ran; return the text, with the token after it."""
         length = transfer.seq_len
         text = replace(self._chunk(sequence, length), end=length, emitted=transfer.emitted)
-        sequence.prefilled = sequence.seq_len = sequence.extended = length
+        sequence.prefilled = sequence.seq_len = sequence.extended = sequence.known_len = sequence.processed = length
         self.page_table.begin(sequence.req_row, (0,) * self.columns_behind(length))
         sequence.emitted += transfer.emitted
         return text
@@ -304,8 +361,12 @@ class Scheduler:
         return -(-end // self._config.page_size)
 
     def _pages_of(self, row: DecodeRow) -> int:
-        """Return how many pages hold a request with its round."""
-        return self._pages_to(row.seq_len + self._config.num_columns(row.num_drafts))
+        """Return how many pages hold a request with its round, however far it has come."""
+        most = min(self._config.max_len, len(row.request.prompt) + row.request.budget)
+        columns = self._config.num_columns(row.num_drafts)
+        return self._pages_to(
+            min(row.seq_len, most) + columns if self._config.tree else min(row.seq_len + columns, most)
+        )
 
     def _pages(self, request: GenerationRequest) -> int:
         longest = min(self._config.max_len, len(request.prompt) + request.budget + self._config.most_width - 1)
@@ -358,8 +419,17 @@ class Scheduler:
         )
 
     def _ready(self) -> list[Sequence]:
-        """Return the sequences past their prefill, in the order of admission."""
-        return [sequence for sequence in self.live if not sequence.in_prefill]
+        """Return the sequences past their prefill that may go on, in the order of admission."""
+        return [one for one in self.live if not (one.in_prefill or self._is_over(one))]
+
+    def _is_over(self, sequence: Sequence) -> bool:
+        """Return whether a request has ended, or will have by its limits when the step in flight has run.
+
+        Each round in flight has one token at least.
+        """
+        request, least = sequence.request, len(sequence.emitted) + len(sequence.in_flight)
+        full = len(request.prompt) + least >= self._config.max_len
+        return sequence.ended or full or least >= request.budget
 
     def _permute(self, decode: list[DecodeRow], step: int) -> None:
         """Shuffle the rows of a step by the row seed; an odd one gives the reverse of the seed below it."""
@@ -370,13 +440,15 @@ class Scheduler:
             decode.reverse()
 
     def _round(self, sequence: Sequence, steps: int) -> DecodeRow:
+        """Return a round, with an overlap by bounds: its length and its drafts are the most, its token is not known."""
+        is_known = not self._config.overlap
         return DecodeRow(
             sequence.request,
             sequence.req_row,
             sequence.rounds + 1,
             sequence.seq_len,
-            sequence.emitted[-1],
-            sequence.num_drafts(self._config, steps),
+            sequence.emitted[-1] if is_known else -1,
+            sequence.num_drafts(self._config, steps) if is_known else min(sequence.wanted, steps),
             sequence.state_slot,
             stopping.minimum(sequence.request, len(sequence.emitted), self._config.eos),
         )

@@ -99,11 +99,15 @@ class Sequence:
     def in_prefill(self) -> bool:
         return self.prefilled < len(self.waited.text)
 
+    @property
+    def wanted(self) -> int:
+        """Return how many drafts the request wants in its next round."""
+        return self.request.num_drafts_wanted[self.rounds % len(self.request.num_drafts_wanted)]
+
     def num_drafts(self, config: EngineConfig, steps: int) -> int:
         """Return K of the next round: as wanted, within the steps in force and what positions and tokens are left."""
-        request = self.request
-        wanted = request.num_drafts_wanted[self.rounds % len(request.num_drafts_wanted)]
-        return max(0, min(wanted, steps, config.max_len - 1 - self.seq_len, request.budget - len(self.emitted) - 1))
+        left = self.request.budget - len(self.emitted) - 1
+        return max(0, min(self.wanted, steps, config.max_len - 1 - self.seq_len, left))
 
     def gain(self, tokens: tuple[int, ...], config: EngineConfig) -> tuple[tuple[int, ...], bool]:
         """Emit tokens up to the first that ends the request; return them, and whether one did."""

@@ -36,9 +36,10 @@ def test_of_two_states_for_one_slot_in_a_step_the_one_that_has_it_is_kept() -> N
     for number, prompt in enumerate(((1, 2, 3), (4, 5, 6))):
         scheduler.add(GenerationRequest(number, 0, prompt, budget=4, stop=frozenset(), num_drafts_wanted=(0,)))
     plan = scheduler.plan(0, lambda rows: 1)
+    scheduler.launched(plan)
     for row in plan.prefill:
-        scheduler.commit_prefill(row, first=9)
-    retired = scheduler.retire(())
+        scheduler.receive_prompt(row, 9)
+    retired = scheduler.retire()
     (kept,) = (node for node in cache.nodes() if node.checkpoint)
     owner = next(sequence for sequence in scheduler.live if kept in sequence.cached)
     assert len(plan.prefill) == 2
@@ -90,10 +91,13 @@ def _steps(scheduler: Scheduler) -> Iterator[StepPlan]:
             return
         scheduler.abort(step)
         plan = scheduler.plan(step, lambda rows: 1)
-        commits = [scheduler.commit_prefill(row, first=9) for row in plan.prefill]
-        commits += [scheduler.commit(row, (9,)) for row in plan.decode]
+        scheduler.launched(plan)
+        for row in plan.prefill:
+            scheduler.receive_prompt(row, 9)
+        for row in plan.decode:
+            scheduler.receive_round(row, (9,))
         yield plan
-        scheduler.retire(tuple(commit for commit in commits if commit))
+        scheduler.retire()
 
 
 def test_a_request_that_never_fits_is_refused_when_it_comes_and_holds_up_nobody() -> None:

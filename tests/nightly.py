@@ -41,7 +41,7 @@ Matrix, mutation and images are what `make results` runs: they write docs/matrix
 a report. A test that is slow by nature says whether these are of today's scenarios.
 """
 
-_OF_MAKE = ("ARGS", "MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS")
+_OF_MAKE = ("ARGS", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS")
 """Where `make` leaves its own variables for what it starts."""
 
 NUMBERS = (

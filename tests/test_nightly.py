@@ -60,6 +60,7 @@ def test_a_part_that_fails_is_on_the_page_and_the_rest_runs(tmp_path):
 def test_a_part_is_not_given_the_arguments_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "Makefile").write_text('lint:\n\t@echo "of lint: [$(ARGS)]"\n', encoding="utf-8")
     monkeypatch.setattr(nightly, "ROOT", tmp_path)
+    monkeypatch.setenv("MAKELEVEL", "1")
     monkeypatch.setenv("MAKEFLAGS", " -- ARGS=lint")
     monkeypatch.setenv("ARGS", "lint")
     assert nightly.make("lint") == (0, "of lint: []\n")

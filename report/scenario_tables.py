@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Iterator
 
 import msgspec
+from msgspec import inspect as kinds
 
 from draftproof.properties.values import scenario as of
 from draftproof.report.definitions import linked
@@ -28,6 +29,65 @@ _STRUCTS: tuple[type[msgspec.Struct], ...] = (
 def fields() -> str:
     """Return what a scenario has, and each part of it: a row a struct, and one for each field with words of its own."""
     return table(("value", "what it is"), (row for one in _STRUCTS for row in _rows(one)))
+
+
+def limits() -> str:
+    """Return the type of every field of a scenario and of its parts, what it may be at most, and its default."""
+    found: dict[type, kinds.StructType] = {}
+    _collect(kinds.type_info(of.Scenario), found)
+    rows = (
+        (f"`{one.cls.__name__}.{field.name}`", _type(field.type), _default(field))
+        for one in found.values()
+        for field in one.fields
+    )
+    return table(("field", "type and limits", "default"), rows)
+
+
+def _collect(kind: kinds.Type, found: dict[type, kinds.StructType]) -> None:
+    """Add the structs that a type has, each once, outside in."""
+    if isinstance(kind, kinds.StructType) and kind.cls not in found:
+        found[kind.cls] = kind
+        for field in kind.fields:
+            _collect(field.type, found)
+    elif isinstance(kind, kinds.UnionType):
+        for one in kind.types:
+            _collect(one, found)
+    elif isinstance(kind, kinds.VarTupleType):
+        _collect(kind.item_type, found)
+
+
+def _type(kind: kinds.Type) -> str:
+    match kind:
+        case kinds.IntType() | kinds.FloatType():
+            return ("integer" if isinstance(kind, kinds.IntType) else "number") + _range(kind)
+        case kinds.StrType(min_length=least, max_length=most):
+            return f"text of {least} to {most} characters" if most else "text"
+        case kinds.LiteralType(values=values):
+            return " or ".join(f"`{one}`" for one in values)
+        case kinds.VarTupleType(item_type=item, min_length=least, max_length=most):
+            count = f" of {least} to {most}" if most else f" of at least {least}" if least else ""
+            return f"list{count}: {_type(item)}"
+        case kinds.StructType(cls=cls, tag=tag):
+            return f"`{cls.__name__}`" + (f' (`"kind": "{tag}"`)' if tag else "")
+        case kinds.UnionType(types=types):
+            return " or ".join(map(_type, types))
+        case kinds.NoneType():
+            return "`null`"
+    assert isinstance(kind, kinds.BoolType), kind
+    return "`true` or `false`"
+
+
+def _range(kind: kinds.IntType | kinds.FloatType) -> str:
+    least, most = kind.ge, kind.le if kind.lt is None else kind.lt - 1
+    if kind.gt is not None:
+        return f" above {kind.gt}" + (f", at most {most}" if most is not None else "")
+    if least is None or most is None:
+        return "" if least is None else f", at least {least}"
+    return f", {least} to {most}"
+
+
+def _default(field: kinds.Field) -> str:
+    return "-" if field.required else f"`{msgspec.json.encode(field.default).decode()}`"
 
 
 def _rows(struct: type[msgspec.Struct]) -> Iterator[tuple[str, str]]:

@@ -29,6 +29,7 @@ TABLES: tuple[MadePart, ...] = (
     MadePart("docs/semantics/channels.md", "structs", channel_tables.structs),
     MadePart("docs/semantics/channels.md", "enums", channel_tables.enums),
     MadePart("docs/semantics/plan.md", "scenario", scenario_tables.fields),
+    MadePart("docs/semantics/plan.md", "scenario-limits", scenario_tables.limits),
     MadePart("docs/semantics/beside.md", "overview", feature_tables.overview),
     MadePart("docs/semantics/beside.md", "pairs", feature_tables.beside),
     MadePart("docs/cli.md", "features", feature_tables.features),

@@ -137,7 +137,7 @@ class Scheduler:
             sequence = self.find(row.request.id)
             sequence.rounds += 1
             sequence.in_flight.append(row.num_drafts + 1)
-            self._bound(sequence)
+            sequence.seq_len += row.num_drafts + 1
 
     def receive_prompt(
         self, row: PrefillRow, token: int, told: tuple[tuple[int, TokenLogprob], ...] = ()
@@ -175,16 +175,13 @@ class Scheduler:
         """Take what has been received out of what is in flight."""
         sequence.in_flight.pop(0)
         sequence.extended = sequence.extended if finished else sequence.known_len
-        self._bound(sequence)
-
-    def _bound(self, sequence: Sequence) -> None:
         sequence.seq_len = sequence.known_len + sum(sequence.in_flight)
 
     def _process(self, sequence: Sequence, start: int, end: int) -> None:
         """Take in that a chunk or a round went from `start` to `end`."""
         sequence.processed = end
-        interval = self._config.checkpoint
-        sequence.checkpoints += bool(interval) and end // interval > start // interval
+        if interval := self._config.checkpoint:
+            sequence.checkpoints += end // interval > start // interval
 
     def last_context(self, request: int) -> int:
         """Return the largest n + K that a round of a request may have."""
@@ -362,8 +359,10 @@ class Scheduler:
 
     def _pages_of(self, row: DecodeRow) -> int:
         """Return how many pages hold a request with its round, however far it has come."""
-        most = min(self._config.max_len, len(row.request.prompt) + row.request.budget)
         columns = self._config.num_columns(row.num_drafts)
+        if not self._config.overlap:
+            return self._pages_to(row.seq_len + columns)
+        most = min(self._config.max_len, len(row.request.prompt) + row.request.budget)
         return self._pages_to(
             min(row.seq_len, most) + columns if self._config.tree else min(row.seq_len + columns, most)
         )
@@ -420,16 +419,15 @@ class Scheduler:
 
     def _ready(self) -> list[Sequence]:
         """Return the sequences past their prefill that may go on, in the order of admission."""
-        return [one for one in self.live if not (one.in_prefill or self._is_over(one))]
+        return [one for one in self.live if not (one.in_prefill or (one.in_flight and self._is_over(one)) or one.ended)]
 
     def _is_over(self, sequence: Sequence) -> bool:
-        """Return whether a request has ended, or will have by its limits when the step in flight has run.
+        """Return whether a request will have ended by its limits when the step in flight has run.
 
         Each round in flight has one token at least.
         """
         request, least = sequence.request, len(sequence.emitted) + len(sequence.in_flight)
-        full = len(request.prompt) + least >= self._config.max_len
-        return sequence.ended or full or least >= request.budget
+        return len(request.prompt) + least >= self._config.max_len or least >= request.budget
 
     def _permute(self, decode: list[DecodeRow], step: int) -> None:
         """Shuffle the rows of a step by the row seed; an odd one gives the reverse of the seed below it."""

@@ -81,9 +81,9 @@ def _range(kind: kinds.IntType | kinds.FloatType) -> str:
     least, most = kind.ge, kind.le if kind.lt is None else kind.lt - 1
     if kind.gt is not None:
         return f" above {kind.gt}" + (f", at most {most}" if most is not None else "")
-    if least is None or most is None:
-        return "" if least is None else f", at least {least}"
-    return f", {least} to {most}"
+    if least is None:
+        return "" if most is None else f", at most {most}"
+    return f", at least {least}" if most is None else f", {least} to {most}"
 
 
 def _default(field: kinds.Field) -> str:
